@@ -213,7 +213,7 @@ NOTES = Part(  # it takes room and has something to say
     find_obstacle=lambda facts, config: "rows are dense" if config.dense else None,
     list_choices=lambda facts, config, *, sure: iter([Choice(plan=PartPlan(name="notes"))]),
     project_bytes=lambda facts, config: PartBytes(memory={"notes": 1234}),
-    fit=lambda session, spec: Decision(reasons=(f"notes of {session.held.rows.n_rows} rows",)),
+    fit=lambda training, spec: Decision(reasons=(f"notes of {training.holdout.rows.n_rows} rows",)),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -171,17 +172,17 @@ class Decision:
         """Give back what is held."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class FirstFit:
-    """What a part fitted before the first epoch: it ranks classes without hashed models."""
+    """What was fitted before the first epoch: it ranks classes without hashed models."""
 
+    name: str  # the part's
+    decide_alone: Callable[[Training], Decision]  # what ranks without hashed models
+    decide_beside: Callable[[Training, TrainSpec], Decision] | None = None  # what ranks beside them
+    # Writes a folder, which appears whole, for the digest of a training.
+    save: Callable[[Path, str], None] | None = None
     unfinished: tuple[str, ...] = ()  # names under which findings keep its work until it is saved
-    seconds: dict[str, float]  # of stages to come, by name and by what those before them took
-    options: dict[str, int]  # fields of TrainingOptions that do the same without a limit of time
-
-    def save(self, folder: Path, identity: str) -> None:
-        """Write it into a folder, which appears whole; `identity` is the digest of the training."""
-        raise NotImplementedError
-
-    def decide(self, training: Training) -> Decision:
-        """Return it as what ranks classes, without hashed models."""
-        raise NotImplementedError
+    # seconds of stages to come, by name and by what those before them took
+    seconds: dict[str, float] = field(default_factory=dict)
+    # fields of TrainingOptions that do the same without a limit of time
+    options: dict[str, int] = field(default_factory=dict)

@@ -193,7 +193,7 @@ def _decide_alone(
 ) -> FinalDecisions:
     del spec
     assert training.first is not None, "it ranks alone"
-    part = training.first.decide(training)
+    part = training.first.decide_alone(training)
     closing.callback(part.close)
     assert part.ranking is not None, "it ranks alone"
     training.begin_stage(CALIBRATION)
@@ -236,6 +236,9 @@ def decide(training: Training, spec: TrainSpec, closing: ExitStack, judges: int)
         lambda: choose_estimator(backend, rows, spec.transform),
     )  # fmt: skip
     beside = choose_all(change_weights=False)
+    if training.first is not None and training.first.decide_beside is not None:
+        beside.append(training.first.decide_beside(training, spec))
+        closing.callback(beside[-1].close)
     ranking: Ranking = by_hashes(backend, "logsum", spec.transform)
     training.begin_stage(CALIBRATION)
     figures: dict[Ranker, HeldOutMetrics] = dict(hashed.items())

@@ -49,7 +49,7 @@ class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
     def __init__(
-        self, training: Training, options: TrainingOptions, pace: TimeBudget | None = None,
+        self, training: Training, options: TrainingOptions, pace: TimeBudget,
         best_trial: BestTrial | None = None,
     ) -> None:  # fmt: skip
         self._training, self._options = training, options

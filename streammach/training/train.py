@@ -235,12 +235,12 @@ def _fit_first(training: Training, shards: tuple[RunPart, ...] = ()) -> None:
 
 def _save_first(training: Training) -> None:
     """Write what was fitted first, and let go what was kept until then; or raise DiskError."""
-    for part in parts_of_plan(training.plan.config):
-        if part.fit_first is not None and training.first is not None:
-            folder = training.folder / CHECKPOINTS / part.name
-            if not folder.is_dir():
-                training.first.save(folder, training.identity)
-            training.findings.drop(*training.first.unfinished)
+    if (first := training.first) is None:
+        return
+    folder = training.folder / CHECKPOINTS / first.name
+    if first.save is not None and not folder.is_dir():
+        first.save(folder, training.identity)
+    training.findings.drop(*first.unfinished)
 
 
 def _save_first_model(training: Training) -> None:

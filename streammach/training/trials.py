@@ -36,14 +36,14 @@ class TrialRunner:
 
     def __init__(
         self, training: Training, rows: RowBlock, wanted: float, n_open: float,
-        pace: TimeBudget | None, kept: BestTrial | None,
+        pace: TimeBudget, kept: BestTrial | None,
     ) -> None:  # fmt: skip
         self._training, self._wanted, self._open, self._pace = training, wanted, n_open, pace
         self.rows, self._kept = rows, kept  # held-out rows, or training rows where there are none
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
         self._passes = float("inf")  # rows that a trial passes at most
         self._done = 0.0  # of the trials that are expected
-        self._timed = pace is None or not training.clock.limited
+        self._timed = not training.clock.limited
         self.best: Trial | None = None
 
     @property
@@ -65,7 +65,7 @@ class TrialRunner:
 
     def correct(self, spec: TrainSpec) -> None:
         """Let the pace reckon with the seconds of an epoch of this training, if it is known."""
-        if self._pace is None or not self._training.clock.limited:
+        if not self._training.clock.limited:
             return
         self.most(spec)
         known = [one for one in self.all if one.rows_per_second and alike(one.spec, spec)]
@@ -146,7 +146,6 @@ class TrialRunner:
     def _fit_time(self, spec: TrainSpec) -> None:
         """Let trials pass as many rows, and be judged by as many, as there is time for."""
         training, pace = self._training, self._pace
-        assert pace is not None, "the time is limited"
         try:
             row, judged = self._timed_row(spec)
         except DivergedError:
@@ -191,7 +190,7 @@ class TrialRunner:
         if self.best is not None and trial.score <= self.best.score:
             return
         self.best, kept = trial, self._kept
-        if kept is None or self._pace is None or not trial.rows_per_second:
+        if kept is None or not trial.rows_per_second:
             return
         self._pace.correct(*self._seconds(trial), self.rows.n_rows)
         if not self._pace.epoch_is_sure():

@@ -42,7 +42,7 @@ def judged_by(rng, back, *, listed=True, known=None, n_rows=N_ROWS, weights=Fals
 @pytest.mark.parametrize("weights", [False, True])
 def test_what_a_ranking_lacks_is_given_back_as_far_as_it_may(lacks, weights, rng):
     found = judged_by(rng, lacks, weights=weights)
-    assert found.back == pytest.approx(min(lacks, -min(BACK)), abs=0.051)
+    assert found.weight == pytest.approx(min(lacks, -min(BACK)), abs=0.051)
     assert found.with_it.accuracy > found.without.accuracy
     assert found.with_it.accuracy > 0.95 or lacks > -min(BACK)
 

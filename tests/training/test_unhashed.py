@@ -18,7 +18,7 @@ from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.spec.training import TrainingOptions
 from streammach.training import finalize as finalizing
-from streammach.training import fit as fitting
+from streammach.training import train as training
 from streammach.training.trainer import Trainer
 from tests.builders import Stop, fit, model_files
 from tests.training.test_count_ensemble import narrow
@@ -49,14 +49,14 @@ def nothing_collected():
     gc.enable()
 
 
-LET_GO = [({"n_repetitions": 0}, "save"), ({"n_buckets": 4, "n_repetitions": 3}, "decide")]
+LET_GO = [({"n_repetitions": 0}, "save"), ({"n_buckets": 4, "n_repetitions": 3}, "decide_settings")]
 
 
 @pytest.mark.parametrize(("shape", "where"), LET_GO)
 @pytest.mark.usefixtures("nothing_collected")
 def test_what_was_counted_is_let_go(shape, where, stores, tiny, monkeypatch):
     """Before a model is made smaller, and before hashed models are trained."""
-    module, alive = finalizing.model_form if where == "save" else fitting, []
+    module, alive = finalizing.model_form if where == "save" else training, []
     do = getattr(module, where)
 
     def seen(*given):

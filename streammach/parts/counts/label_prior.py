@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import HeldOutMetrics
-from streammach.parts.counts.neighbour_fit import CANDIDATES, judges
+from streammach.parts.counts.neighbour_fit import CANDIDATES, WeightFit, judges
 from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
-from streammach.spec.types import Amount
 
 # What is tried for the weight of ln n_i, beside what the fit took. Below 0 frequent labels gain:
 # those are among a row's candidates, as rare labels that would gain are not. No more than two
@@ -21,17 +18,9 @@ BACK = (-0.1, -0.05, 0.0)
 ERRORS = 1.0  # of the mean difference of the same rows, by which a tilt is worse
 
 
-class LabelPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is given back of the tilt of a fit, and what is reached."""
-
-    back: Amount
-    with_it: HeldOutMetrics
-    without: HeldOutMetrics
-
-
 def fit_label_prior(
     training: Training, ranking: Ranking, log_rows: NDArray[np.float32]
-) -> LabelPrior | None:
+) -> WeightFit | None:
     """Return how much of a fit's tilt held-out rows give back, None if nothing.
 
     A fit takes its tilt from two rankings, each of the weights that half of the rows want. With
@@ -42,7 +31,7 @@ def fit_label_prior(
     if rows is None:
         return None
 
-    def fit_discount() -> LabelPrior:
+    def fit_discount() -> WeightFit:
         ids, scores = ranking(rows, CANDIDATES)
         logs, first = log_rows[ids], dict[float, NDArray[np.int64]]()
 
@@ -54,7 +43,7 @@ def fit_label_prior(
         best_alone = rows.lists.weights is not None
         tilt, _ = largest_discount(score_discount, best_alone=best_alone, tilts=BACK, errors=ERRORS)
         score_discount(0.0)
-        return LabelPrior(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
+        return WeightFit(-tilt, *(measure_ids(rows, first[one]) for one in (tilt, 0.0)))
 
-    found = training.findings.once("tilt", LabelPrior, fit_discount)
-    return found if found.back else None
+    found = training.findings.once("tilt", WeightFit, fit_discount)
+    return found if found.weight else None

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.clock import TimeOver
 from streammach.data.holdout import masked_blocks
-from streammach.figures import HeldOutMetrics
 from streammach.linear.late import BEST, NEGATIVES, LateLabels, examples_of, rank_again
 from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
 from streammach.parts.counts.count_bytes import late_rows
-from streammach.parts.counts.neighbour_fit import judges
+from streammach.parts.counts.neighbour_fit import WeightFit, judges
 from streammach.parts.training import Training
 from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.spec.training import PROPENSITY
-from streammach.spec.types import Amount
 
 LATE = "classifiers of labels"  # the stage of the run
 # An error of rows of unit length; 1 and 0.1 are about as good. Smaller weights say nothing.
@@ -40,35 +39,26 @@ STEP = 2048  # rows that are ranked at a time
 SOLVING = 2.0  # times as long as to rank the rows it takes at most to learn from them
 
 
-class LateFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The weight, 0 where rows are better without; and what is reached."""
-
-    weight: Amount
-    with_them: HeldOutMetrics
-    without: HeldOutMetrics
-
-
-def late_labels(training: Training, ranking: Ranking) -> tuple[LateLabels, LateFit] | None:
+def late_labels(training: Training, ranking: Ranking) -> tuple[LateLabels, WeightFit] | None:
     """Return the classifiers with the weight that held-out rows want, None without any."""
     rows = None if training.interim else judges(training)
     if rows is None:
         return None
-    made: list[LateLabels] = []
+    learn = cache(lambda: _learn_classifiers(training, ranking))
 
-    def fit_late() -> LateFit:
+    def fit_late() -> WeightFit:
         training.begin_stage(LATE)
-        made.append(_learn_classifiers(training, ranking))
-        return _fit(made[0], rows, ranking, training.plan.config.placement.threads)
+        return _fit(learn(), rows, ranking, training.plan.config.placement.threads)
 
     try:
-        fit = training.findings.once("late", LateFit, fit_late)
+        fit = training.findings.once("late", WeightFit, fit_late)
         if not fit.weight:
             return None
-        late = made.pop() if made else _learn_classifiers(training, ranking)
+        late = learn()
     except TimeOver:
         training.report("no time was left to learn classifiers of labels")
         return None
-    return LateLabels(classifiers=late.classifiers, weight=fit.weight), fit
+    return replace(late, weight=fit.weight), fit
 
 
 def _learn_classifiers(training: Training, ranking: Ranking) -> LateLabels:
@@ -115,7 +105,7 @@ def _take_rows(
                 return
 
 
-def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> LateFit:
+def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> WeightFit:
     top, scorer = ranking(rows, BEST), LinearScorer(late.classifiers, threads)
     firsts = {
         weight: rank_again(rows, top, scorer, weight)[0][:, :MOST] for weight in (0.0, *WEIGHTS)
@@ -127,7 +117,7 @@ def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> La
     if rows.lists.weights is None:
         alike = [weight for weight in WEIGHTS if not _is_worse(judged[weight], judged[best])]
     weight = 0.0 if _is_worse(judged[best], judged[0.0]) else max(alike)
-    return LateFit(weight, *(measure_ids(rows, firsts[one]) for one in (weight, 0.0)))
+    return WeightFit(weight, *(measure_ids(rows, firsts[one]) for one in (weight, 0.0)))
 
 
 def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -29,11 +30,11 @@ ERRORS = 2.0  # of the mean gain of the same rows, below which there are no neig
 Each = Callable[[int, Callable[[int, int], None]], None]
 
 
-class NeighbourFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The best weight, 0 where no other is better by more than noise, and what is reached."""
+class WeightFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A weight that held-out rows chose, 0 where nothing is gained; what they reach."""
 
     weight: Amount
-    with_them: HeldOutMetrics
+    with_it: HeldOutMetrics
     without: HeldOutMetrics
 
 
@@ -47,7 +48,7 @@ def judges(training: Training) -> RowBlock | None:
 
 def neighbours(
     training: Training, ranking: Ranking, each: Each
-) -> tuple[Neighbours, NDArray[np.float32], NeighbourFit] | None:
+) -> tuple[Neighbours, NDArray[np.float32], WeightFit] | None:
     """Return the training rows with the weight that held-out rows want, None if that is 0.
 
     Then the norms of all rows float32 (n,), which take the place of those without the held-out
@@ -59,19 +60,18 @@ def neighbours(
     rows = None if known is not None and before is None else judges(training)
     if rows is None:
         return None
-    made: list[tuple[Neighbours, NDArray[np.float32]]] = []
+    gather = cache(lambda: _gather_rows(training))
 
-    def fit_neighbours() -> NeighbourFit:
-        made.append(_gather_rows(training))
+    def fit_neighbours() -> WeightFit:
         weights = WEIGHTS if before is None else (0.0, before)
-        return _fit(training, made[0][0], rows, ranking, weights, each)
+        return _fit(training, gather()[0], rows, ranking, weights, each)
 
-    fit = training.findings.once("neighbours", NeighbourFit, fit_neighbours)
+    fit = training.findings.once("neighbours", WeightFit, fit_neighbours)
     weight = fit.weight if before is None else before
     if not weight:
         return None
-    found, norms = made.pop() if made else _gather_rows(training)
-    return replace(found, weight=weight), norms, fit
+    near, norms = gather()
+    return replace(near, weight=weight), norms, fit
 
 
 def _gather_rows(training: Training) -> tuple[Neighbours, NDArray[np.float32]]:
@@ -89,7 +89,7 @@ def _gather_rows(training: Training) -> tuple[Neighbours, NDArray[np.float32]]:
 def _fit(
     training: Training, found: Neighbours, rows: RowBlock, ranking: Ranking,
     weights: tuple[float, ...], each: Each,
-) -> NeighbourFit:  # fmt: skip
+) -> WeightFit:  # fmt: skip
     search = NeighbourSearch(replace(found, weight=1.0), training.dataset.n_classes)
     ids, scores = ranking(rows, CANDIDATES)
     gained = np.empty(ids.shape, np.float32)
@@ -109,4 +109,4 @@ def _fit(
     gain = judged[best] - judged[0.0]
     pays = gain.mean() > ERRORS * gain.std() / len(gain) ** 0.5
     figures = (measure_ids(rows, first[weight]) for weight in (best, 0.0))
-    return NeighbourFit(best if pays else 0.0, *figures)
+    return WeightFit(best if pays else 0.0, *figures)

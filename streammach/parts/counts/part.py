@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,13 @@ from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.label_prior import fit_label_prior
 from streammach.parts.counts.late_fit import LATE, late_labels
-from streammach.parts.counts.neighbour_fit import neighbours
+from streammach.parts.counts.neighbour_fit import WeightFit, neighbours
 from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.counts.warm_counts import WarmCountLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training import Decision, FirstFit, Training
-from streammach.prediction.ranking import ListRanking, by_classifiers, by_counts, by_hashes
+from streammach.prediction.ranking import ListRanking, Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -81,48 +82,40 @@ class CountsDecision(Decision):
         super().__init__(reasons=(*counted.reasons, *reasons), figures=figures)
         self._training, self._table, self._weights = training, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
-        ranking = self._ranked_by(weigh(self._table, self._weights))
-        near = neighbours(training, ranking, self._scorer.each)
+        self._late: LinearScorer | None = None
+        self.ranking: Ranking = self._rank_by(weigh(self._table, best))
+        near = neighbours(training, self.ranking, self._scorer.each)
         if near is not None:
             rows, self._norms, fit = near
             self._scorer.close()
-            ranking = self._ranked_by(replace(self.counts, near=rows))
-            self.figures["blend"] = fit.with_them
-            self.reasons += (
-                f"labels of similar training rows weigh {rows.weight:g}: held-out "
-                f"{words(training.dataset.listed).both} {fit.with_them.text} with, "
-                f"{fit.without.text} without",
-            )
-            training.log_metrics("neighbours", fit.with_them)
-        tilt = fit_label_prior(training, ranking, class_logarithms(self._table)[0])
-        if tilt is not None:
-            self._weights = replace(best, prior=best.prior + tilt.back)
+            self.ranking = self._rank_by(replace(self.counts, near=rows))
+            self._note(fit, f"labels of similar training rows weigh {rows.weight:g}")
+            training.log_metrics("neighbours", fit.with_it)
+        prior = fit_label_prior(training, self.ranking, class_logarithms(self._table)[0])
+        if prior is not None:
+            self._weights = replace(best, prior=best.prior + prior.weight)
             self._scorer.close()
-            again = replace(weigh(self._table, self._weights), near=self.counts.near)
-            ranking = self._ranked_by(again)
-            self.figures["blend"] = tilt.with_it
-            self.reasons += (
-                f"labels weigh {tilt.back:g} ln n more, by their n rows: held-out "
-                f"{words(training.dataset.listed).both} {tilt.with_it.text} with, "
-                f"{tilt.without.text} without",
-            )
-        self._late: LinearScorer | None = None
-        late = late_labels(training, ranking)
+            weighed = weigh(self._table, self._weights)
+            self.ranking = self._rank_by(replace(weighed, near=self.counts.near))
+            self._note(prior, f"labels weigh {prior.weight:g} ln n more, by their n rows")
+        late = late_labels(training, self.ranking)
         if late is not None:
-            self.late, own = late
+            self.late, fit = late
             threads = training.plan.config.placement.threads
             self._late = LinearScorer(self.late.classifiers, threads)
-            ranking = by_classifiers(ranking, self.late, self._late)
-            self.figures["blend"] = own.with_them
-            self.reasons += (
-                f"classifiers of labels, learnt last, weigh {self.late.weight:g}: held-out "
-                f"{words(training.dataset.listed).both} {own.with_them.text} with, "
-                f"{own.without.text} without",
-            )
-            training.log_metrics(LATE, own.with_them)
-        self.ranking = ranking
+            self.ranking = by_classifiers(self.ranking, self.late, self._late)
+            self._note(fit, f"classifiers of labels, learnt last, weigh {fit.weight:g}")
+            training.log_metrics(LATE, fit.with_it)
 
-    def _ranked_by(self, counts: CountWeights) -> ListRanking:
+    def _note(self, fit: WeightFit, what: str) -> None:
+        """Note what held-out rows reach with something beside counts, and without."""
+        both = words(self._training.dataset.listed).both
+        self.figures["blend"] = fit.with_it
+        self.reasons += (
+            f"{what}: held-out {both} {fit.with_it.text} with, {fit.without.text} without",
+        )
+
+    def _rank_by(self, counts: CountWeights) -> ListRanking:
         training, self.counts = self._training, counts
         self._scorer = CountScorer(counts, training.plan.config.placement.threads)
         if self._transform is None:
@@ -147,29 +140,14 @@ class CountsDecision(Decision):
             self._late.close()
 
 
-class CountsFit(FirstFit):
-    """Counts with weights of their own."""
-
-    def __init__(self, counted: SavedCounts, *, listed: bool) -> None:
-        self.counted, self.unfinished = counted, count_learner.UNFINISHED
-        # Fits beside hashed models: two, of more candidates; classifiers take about as long.
-        seconds = 3 * counted.grouped.seconds
-        late = {LATE: seconds} if listed else {}
-        self.seconds = {BESIDE: seconds, **late} if seconds else {}
-        self.options = {"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows}
-
-    def save(self, folder: Path, identity: str) -> None:
-        """Write it into a folder, which appears whole, or raise DiskError."""
-        saved.save(self.counted, folder, identity)
-
-    def decide(self, training: Training) -> Decision:
-        counted, reasons = self.counted, tuple[str, ...]()
-        if counted.learns:
-            used = counted.best is counted.learnt
-            reasons = (_of_pairs(training, counted.grouped, counted.learnt, used=used),)
-        figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.reached}
-        best = counted.weights(counted.best)
-        return CountsDecision(training, counted, best, reasons, figures)
+def _decide_alone(training: Training, counted: SavedCounts) -> Decision:
+    """Return counts with weights of their own."""
+    reasons, best = tuple[str, ...](), counted.weights(counted.best)
+    if counted.learns:
+        used = counted.best is counted.learnt
+        reasons = (_of_pairs(training, counted.grouped, counted.learnt, used=used),)
+    figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.reached}
+    return CountsDecision(training, counted, best, reasons, figures)
 
 
 def _of_pairs(training: Training, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
@@ -313,24 +291,26 @@ def describe(part: PartPlan) -> str:
     return f"{n / 1e6:z.3g}M pairs" if n >= 1e6 else f"{n / 1e3:z.3g}k pairs"
 
 
-def fit_first(training: Training, folder: Path, identity: str) -> CountsFit:
+def fit_first(training: Training, folder: Path, identity: str) -> FirstFit:
     """Count, fit and learn, or read what was saved of that."""
-    shape = training.plan.config.shape
+    shape, listed = training.plan.config.shape, training.dataset.listed
     goes_on = training.known is not None and training.known.counts is not None
     if folder.is_dir():
         counted = saved.load(folder, identity, shape.n_features, shape.n_classes)
     else:
         counted = (WarmCountLearner if goes_on else count_learner.CountLearner)(training).run()
-    return CountsFit(counted, listed=training.dataset.listed)
 
+    def decide_beside(training: Training, spec: TrainSpec) -> Decision:
+        return (_as_in_run if goes_on else _beside_hashes)(training, counted, spec.transform)
 
-def fit(training: Training, spec: TrainSpec) -> Decision:
-    """Fit the counts beside hashed models; say whether they pay on held-out rows."""
-    first = training.first
-    assert isinstance(first, CountsFit)
-    if training.known is not None and training.known.counts is not None:
-        return _as_in_run(training, first.counted, spec.transform)
-    return _beside_hashes(training, first.counted, spec.transform)
+    # Fits beside hashed models: two, of more candidates; classifiers take about as long.
+    seconds = dict.fromkeys((BESIDE, LATE) if listed else (BESIDE,), 3 * counted.grouped.seconds)
+    return FirstFit(
+        name=NAME, decide_alone=partial(_decide_alone, counted=counted),
+        decide_beside=decide_beside, save=partial(saved.save, counted),
+        unfinished=count_learner.UNFINISHED, seconds=seconds if counted.grouped.seconds else {},
+        options={"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows},
+    )  # fmt: skip
 
 
 def _learning(facts: DataFacts, config: RunConfig) -> float:
@@ -366,5 +346,5 @@ def _fits(facts: DataFacts, config: RunConfig, times: float) -> float:
 PART = Part(
     name=NAME, switch=SWITCHES["counts"], weighed=True, absence="no counts",
     find_obstacle=find_obstacle, list_choices=list_choices, project_bytes=project_bytes,
-    project_time=project_time, describe=describe, fit_first=fit_first, fit=fit,
+    project_time=project_time, describe=describe, fit_first=fit_first,
 )  # fmt: skip

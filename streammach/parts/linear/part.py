@@ -13,10 +13,10 @@ from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, fit_bytes
 from streammach.linear.learner import LinearLearner
 from streammach.parts.base import Part
 from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
-from streammach.parts.linear.choice import LinearDecision, decide
+from streammach.parts.linear.choice import decide
 from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Decision, FirstFit, Training
+from streammach.parts.training import FirstFit, Training
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 
@@ -90,26 +90,12 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
     )  # fmt: skip
 
 
-def fit_first(training: Training, saved: Path, identity: str) -> LinearFit:
-    """Choose how classifiers are learnt, and learn them; none is saved before its model."""
+def fit_first(training: Training, saved: Path, identity: str) -> FirstFit:
+    """Choose how classifiers are learnt; no stage comes between them and the model."""
     training.begin_stage(STAGE)
     config = training.plan.config
-    if config.dense:
-        return LinearFit(decide_dense(training))
-    return LinearFit(decide(training, config.size_of(NAME)))
-
-
-class LinearFit(FirstFit):
-    """Linear classifiers that were chosen."""
-
-    def __init__(self, decision: LinearDecision) -> None:
-        self._decision, self.seconds, self.options = decision, {}, {}
-
-    def save(self, folder: Path, identity: str) -> None:
-        """Write nothing: no stage comes between it and the model."""
-
-    def decide(self, training: Training) -> Decision:
-        return self._decision
+    decision = decide_dense(training) if config.dense else decide(training, config.size_of(NAME))
+    return FirstFit(name=NAME, decide_alone=lambda _: decision)
 
 
 PART = Part(

@@ -219,14 +219,14 @@ def of_run(folder, store, turns):
         }
         for threads, predictor in predictors.items():
             parts = [rows.part(i, i + 1) for i in range(min(rows.n_rows, 300))]
-            predictor.topk_ids(parts[0], TOP)
-            predictor.topk_ids(rows, TOP)
+            predictor.scorers.topk(parts[0], TOP)
+            predictor.scorers.topk(rows, TOP)
             found[f"single_us_{threads}"] = spread(
-                lambda i, ask=predictor, parts=parts: ask.topk_ids(parts[i], TOP), len(parts)
+                lambda i, ask=predictor, parts=parts: ask.scorers.topk(parts[i], TOP), len(parts)
             )
         for _ in range(turns):
             for threads, predictor in predictors.items():
-                work = seconds_of(lambda ask=predictor: ask.topk_ids(rows, TOP))
+                work = seconds_of(lambda ask=predictor: ask.scorers.topk(rows, TOP))
                 taken[threads].append(work / rows.n_rows)
         for threads, predictor in predictors.items():
             found[f"batch_us_{threads}"] = 1e6 * min(taken[threads])

@@ -23,19 +23,14 @@ from streammach.machine import size_text
 from streammach.model.model import Model, folder_of
 from streammach.prediction.allowed import KnownLabels, LabelFile
 from streammach.prediction.evaluate import Evaluation, evaluation_of
-from streammach.prediction.inputs import InputCounts, is_store, source_order
+from streammach.prediction.inputs import InputCounts, is_store
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
-from streammach.prediction.order import Order, Predictions, in_source_order, record_type
-from streammach.prediction.predict import (
-    UNITS,
-    Predicted,
-    PredictionRequest,
-    output_of,
-    target,
-    write_table,
-)
+from streammach.prediction.order import Order, in_source_order, source_order
+from streammach.prediction.predict import UNITS, Predicted, output_of, target, write_table
+from streammach.prediction.request import PredictionRequest
 from streammach.prediction.room import NOTHING, Task, room_before
+from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, show_progress
 from streammach.spec.annotated import check_options
 
@@ -113,7 +108,7 @@ def predict(
     model, room = Model.load(folder), site.task.room
     allowed = KnownLabels(model).limit_labels(request.only, request.never)
     shape, seen = request.shape(model, allowed), InputCounts(total=site.order.n_rows)
-    record = record_type(shape.k, explain)
+    record = Predictions.record_type(shape.k, explain)
     # What was ranked and has not come into its order takes no more than what is brought into it.
     room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))

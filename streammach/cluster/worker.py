@@ -23,10 +23,11 @@ from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.metric_table import BlockSums, EvaluationRequest, MetricSums
-from streammach.prediction.order import Predictions, ranked_blocks
-from streammach.prediction.predict import PredictionRequest
+from streammach.prediction.order import rank_blocks
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
+from streammach.prediction.request import PredictionRequest
+from streammach.prediction.scorer_sum import Predictions
 from streammach.processes import StopSignals
 from streammach.stages import StageState
 
@@ -167,12 +168,7 @@ class _RangeRanker:
         blocks = self._rows.blocks(start, stop, seen, self._task.room)
         if isinstance(wanted, PredictionRequest):
             allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
-            rank = predictor.ranking(
-                threshold=wanted.threshold, probabilities=wanted.probabilities, allowed=allowed
-            )
-            why = predictor.reasons(wanted.explain, calibrated=wanted.calibrated)
-            k = predictor.most(wanted.k, allowed)
-            with closing(ranked_blocks(blocks, k, rank, check, why)) as parts:
+            with closing(rank_blocks(predictor.scorers, blocks, wanted, allowed, check)) as parts:
                 return seen, [_alone(part) for part in parts], []
         measured = list[BlockSums]()
         for block in blocks:

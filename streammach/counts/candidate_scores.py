@@ -1,4 +1,4 @@
-"""Exact top-k of counts, alone or beside hashed models, of some classes of each row."""
+"""Scores of some classes of each row by counts, alone or beside hashed models."""
 
 from __future__ import annotations
 
@@ -7,36 +7,7 @@ import numpy as np
 from streammach.counts.bounded import BoundedRow, HashedScores, ScoreLists, add_list, score
 from streammach.counts.count_kernels import STEP
 from streammach.jit import Array, kernel
-from streammach.rows.candidate_lists import CandidateLists, offer_label
-
-
-@kernel(fastmath=False)
-def best_of_some(
-    indptr: Array, features: Array, first: int, last: int, lists: ScoreLists,
-    hashed: HashedScores, some: CandidateLists, units: Array, columns: Array, scores: Array,
-    ids: Array,
-) -> None:  # fmt: skip
-    """Write the best of the listed classes of rows ``first:last``, as `best_of_rows` does.
-
-    Parameters
-    ----------
-    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
-        The rows, and which of them.
-    lists, hashed, some : ScoreLists, HashedScores, CandidateLists
-        What scores are made of; which classes.
-    units, columns : int32 (K,), int64 (m,)
-        Scratch: zeros before and after; for the features of the longest row.
-    scores, ids : float32 (n, k), int64 (n, k)
-        Receive the k best labels, best first; -1 where there are no more.
-    """
-    for i in range(first, last):
-        row = _add_lists(indptr, features, i, lists, hashed, units, columns)
-        best, where = scores[i], ids[i]
-        best[:], where[:] = -np.inf, -1
-        for z in range(some.first[i], some.last[i]):
-            c = np.int64(some.classes[z])
-            offer_label(score(row, c, lists, hashed, units), some.labels[z], best, where)
-        units[:] = 0
+from streammach.rows.candidate_lists import CandidateLists
 
 
 @kernel(fastmath=False)
@@ -48,8 +19,12 @@ def score_some(
 
     Parameters
     ----------
-    indptr, features, first, last, lists, hashed, some, units, columns : as there
-        What :func:`best_of_some` is given.
+    indptr, features, first, last : int64 (n + 1,), int32 (nnz,), int, int
+        The rows, and which of them.
+    lists, hashed, some : ScoreLists, HashedScores, CandidateLists
+        What scores are made of; which classes.
+    units, columns : int32 (K,), int64 (m,)
+        Scratch: zeros before and after; for the features of the longest row.
     scores : float32 (m,)
         Receives them.
     """

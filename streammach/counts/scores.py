@@ -18,15 +18,15 @@ from streammach.counts.bounded import (
     ScoreLists,
     best_of_rows,
 )
-from streammach.counts.candidate_scores import best_of_some, score_some
+from streammach.counts.candidate_scores import score_some
 from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.rows.arrays import SORTED_CELLS, best_first, many
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
-from streammach.rows.layouts import ends
 from streammach.rows.packed import Counts
 from streammach.threads import Workers, pieces_of
 
+MANY_ROWS = 1 << 14
 PIECES_A_THREAD = 4  # some rows take much longer than others
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
 
@@ -64,6 +64,11 @@ class CountScorer:
         self._workers = Workers(threads, "counts")
         self._scratch = threading.local()
 
+    @property
+    def most_rows(self) -> int:
+        """How many rows have their listed classes scored together, at most."""
+        return MANY_ROWS if self.neighbours is None else self.neighbours.most_rows
+
     @cached_property
     def _lists(self) -> ScoreLists:
         return ScoreLists.of(self.weights)
@@ -91,35 +96,30 @@ class CountScorer:
             self.each(n, lambda a, b: self.rank(rows.indptr, rows.features, a, b, hashed, best))
         elif n:
             self.rank(rows.indptr, rows.features, 0, 1, hashed, best)
-        return best if self.neighbours is None else self._join_neighbours(best, rows, hashed, None)
+        return best if self.neighbours is None else self._join_neighbours(best, rows, hashed)
 
-    def best_of(
-        self, rows: RowBlock, k: int, some: CandidateLists, hashed: HashedBlock | None = None
-    ) -> Best:
-        """Return the k best labels among the listed classes of each row; -1 for no more."""
-        best = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-        lists, own = self._lists, self._hashed_scores(hashed)
+    def score_listed(
+        self, rows: RowBlock, lists: CandidateLists, hashed: HashedBlock | None = None
+    ) -> NDArray[np.float32]:
+        """Return the scores of the listed classes of rows, where they stand: float32 (m,)."""
+        scores = self._score_alone(rows, lists, hashed)
+        if self.neighbours is not None:
+            near, gains = self.neighbours.gains(rows.indptr, rows.features, self.each)
+            at = lists.places(near.rows, near.classes)
+            scores[at[at >= 0]] += gains[at >= 0]
+        return scores
 
-        def piece(first: int, last: int) -> None:
-            best_of_some(
-                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows),
-                best[1], best[0],
-            )  # fmt: skip
-
-        self.each(rows.n_rows, piece)
-        return best if self.neighbours is None else self._join_neighbours(best, rows, hashed, some)
-
-    def _score_listed(
+    def _score_alone(
         self, rows: RowBlock, some: CandidateLists, hashed: HashedBlock | None
     ) -> NDArray[np.float32]:
-        """Return the scores of listed classes without neighbours, where they stand."""
+        """Return the scores of listed classes without neighbours."""
         lists, own = self._lists, self._hashed_scores(hashed)
         scores = np.empty(len(some.classes), np.float32)
+        longest = int(np.diff(rows.indptr).max(initial=0))
 
         def piece(first: int, last: int) -> None:
-            score_some(
-                rows.indptr, rows.features, first, last, lists, own, some, *self._sums(rows), scores
-            )
+            scratch = np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
+            score_some(rows.indptr, rows.features, first, last, lists, own, some, *scratch, scores)
 
         self.each(rows.n_rows, piece)
         return scores
@@ -134,19 +134,12 @@ class CountScorer:
             ends = len(every) * np.arange(n + 1)
             own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
             said = None if hashed is None else replace(hashed, logs=hashed.logs[some])
-            s = self._score_listed(part, own, said).reshape(n, -1)
+            s = self._score_alone(part, own, said).reshape(n, -1)
             s = np.where(np.isnan(s), np.float32(-np.inf), s)
             ids[some], scores[some] = best_first(np.where(s > -np.inf, every, -1), s, ids.shape[1])
 
-    def _sums(self, rows: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return a thread's scratch for the listed classes of rows."""
-        longest = int(np.diff(rows.indptr).max(initial=0))
-        return np.zeros(self.weights.n_classes, np.int32), np.empty(longest, np.int64)
-
-    def _join_neighbours(
-        self, best: Best, rows: RowBlock, hashed: HashedBlock | None, some: CandidateLists | None
-    ) -> Best:
-        """Return the best of rows with what the labels of their neighbours gain, of some or all."""
+    def _join_neighbours(self, best: Best, rows: RowBlock, hashed: HashedBlock | None) -> Best:
+        """Return the best of rows with what the labels of their neighbours gain."""
         assert self.neighbours is not None, "there are neighbours"
         out = best[0].copy(), best[1].copy()
         step = self.neighbours.most_rows
@@ -154,13 +147,11 @@ class CountScorer:
             part = slice(start, min(start + step, rows.n_rows))
             own = rows.part(part.start, part.stop)
             lists, gains = self.neighbours.gains(own.indptr, own.features, self.each)
-            if some is not None:
-                lists, gains = _within(lists, gains, some.part(part.start, part.stop))
             longest = int((lists.last - lists.first).max(initial=0))
             if not longest:
                 continue
             said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
-            gains += self._score_listed(own, lists, said)
+            gains += self._score_alone(own, lists, said)
             at = lists.first[:, None] + np.arange(longest)
             there = at < lists.last[:, None]
             at = np.where(there, at, 0)
@@ -212,18 +203,6 @@ class CountScorer:
             self._scratch.room = BoundRoom.of(self.weights, n_repetitions, k, longest)
         room: BoundRoom = self._scratch.room
         return room
-
-
-def _within(
-    lists: CandidateLists, gains: NDArray[np.float32], some: CandidateLists
-) -> tuple[CandidateLists, NDArray[np.float32]]:
-    """Return those classes of lists that are among others, with the labels that these have."""
-    rows = np.repeat(np.arange(len(lists.first)), lists.last - lists.first)
-    at = some.places(rows, lists.classes)
-    there = at >= 0
-    starts = ends(np.bincount(rows[there], minlength=len(lists.first)))
-    labels = some.labels[at[there]]
-    return CandidateLists(starts[:-1], starts[1:], lists.classes[there], labels), gains[there]
 
 
 def best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:

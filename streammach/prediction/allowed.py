@@ -20,7 +20,7 @@ from streammach.errors import BudgetError, DataError, UsageError, clean
 from streammach.files.raw_text import text_lines
 from streammach.machine import size_text
 from streammach.model.model import Model
-from streammach.prediction.ranking import ListRanking, Top
+from streammach.prediction.ranking import LISTED_BYTES, ClassScorer, Top
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
@@ -56,7 +56,7 @@ class Allowed:
     def footprint(spec: ModelSpec, label_bytes: int, threads: int) -> int:
         """Return the bytes of what finds labels and marks classes, and of threads' scratch."""
         index = NameIndex.footprint(spec.n_classes, label_bytes)
-        return index + spec.n_classes * (8 + 4 * threads)
+        return index + spec.n_classes * (8 + 4 * threads) + LISTED_BYTES
 
     @property
     def n_classes(self) -> int:
@@ -86,14 +86,14 @@ class Allowed:
                for lists in (self.only, self.never)]  # fmt: skip
         return replace(self, only=own[0], never=own[1])
 
-    def best(self, rows: RowBlock, k: int, rank: ListRanking) -> Top:
+    def best(self, rows: RowBlock, k: int, scorer: ClassScorer) -> Top:
         """Return the k best labels of each row and their scores, exactly; -1 for no more."""
         k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_to_rank(k)
         if self.only is not None:
-            return rank(rows, k, self._own(self.only))
+            return scorer.best_listed(rows, k, self._own(self.only))
         ids, scores = np.full((n, k), -1), np.zeros((n, k), np.float32)
         if SHARE * self.n_classes > len(self.classes):
-            ids, scores = self.pack_best(*rank(rows, asked), k)
+            ids, scores = self.pack_best(*scorer.topk(rows, asked), k)
         if asked == len(self.classes):
             return ids, scores
         lacking = np.flatnonzero(ids[:, -1] < 0)
@@ -102,7 +102,8 @@ class Allowed:
             if not len(some):
                 continue
             own = self.part(slice(some[0], some[0] + 1))
-            ids[some], scores[some] = rank(rows.take(some), k, own._common_list(len(some)))
+            lists = own._common_list(len(some))
+            ids[some], scores[some] = scorer.best_listed(rows.take(some), k, lists)
         return ids, scores
 
     def pack_best(

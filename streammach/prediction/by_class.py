@@ -107,10 +107,10 @@ def class_answers(rows: RankedRows, threshold: float) -> ClassAnswers:
     place = np.searchsorted(own * n + classes, np.nonzero(hits)[0] * n + ids[hits])
     misses, p = np.ones(len(classes), np.bool_), None
     misses[place] = ~said[hits]
-    if rows.model.calibration is not None and rows.multilabel:
+    if rows.calibrated and rows.multilabel:
         p = np.zeros(len(classes))
         p[place] = rows.p[hits]
-    elif rows.model.calibration is not None:
+    elif rows.calibrated:
         p = np.exp(rows.logs)
     others = ~lists.match(best)
     first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)

@@ -12,20 +12,18 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.errors import DataError
 from streammach.figures import Explanation
 from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
-from streammach.prediction.evaluate import Evaluation
+from streammach.prediction.evaluate import Evaluation, sum_metrics
 from streammach.prediction.explain import explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
-from streammach.prediction.metric_table import EvaluationRequest, MetricSums, rankings_of
+from streammach.prediction.metric_table import EvaluationRequest, rankings_of
 from streammach.prediction.metrics import Bin, Reliability, RowGroup, Tenth
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.room import LEAST_VALUES
 from streammach.progress import Told
 from streammach.rows.block import RowBlock
@@ -92,21 +90,19 @@ def diagnose(
 ) -> Diagnosis:  # fmt: skip
     """Return where a model is right, on the first rows of a store or a labelled text."""
     tell, began = progress or (lambda stage, done, total: None), time.monotonic()
-    n, place, seen, examples = 0, locate(path), InputCounts(), tuple[Example, ...]()
+    place, seen = locate(path), InputCounts()
     with Predictor(model, threads=threads, memory=memory) as predictor:
-        more, sums = REQUEST.beside(model.spec.n_classes), MetricSums(model, REQUEST)
-        room = predictor.room("report", path, REQUEST.best, beside=more)
-        for block in _first_rows(model, place, room, rows, seen):
-            ranked = rank_rows(predictor, block, REQUEST.most, path)
-            examples = examples or _examples(predictor, block, ranked.best)
-            sums.add(sums.count(ranked))
-            n += block.n_rows
-            tell("rank", n, rows)
-    if not n:
-        raise DataError("it holds no rows", path=path)
+        beside = REQUEST.beside(model.spec.n_classes)
+        room = predictor.room("report", path, REQUEST.best, beside=beside)
+        first = _first_rows(model, place, room, rows, seen)
+        sums = sum_metrics(predictor, first, REQUEST, path, lambda n: tell("rank", n, rows))
+        if not seen.rows:
+            raise DataError("it holds no rows", path=path)
+        few = _first_rows(model, place, room, min(rows, EXAMPLE_ROWS), InputCounts())
+        examples = _examples(predictor, next(few))
     room.keep_kernels()
     # Powers of two, then all; none of a single one.
-    total, depths, n_depth = model.spec.n_repetitions, [], min(n, DEPTH_ROWS)
+    total, depths, n_depth = model.spec.n_repetitions, [], min(seen.rows, rows, DEPTH_ROWS)
     counts = [2**i for i in range(total.bit_length()) if 2**i < total] + [total] * (total > 1)
     for i, count in enumerate(counts, 1):
         few = _first_rows(model, place, room, DEPTH_ROWS, InputCounts())
@@ -120,13 +116,9 @@ def diagnose(
     )  # fmt: skip
 
 
-def _examples(predictor: Predictor, rows: RowBlock, best: NDArray[np.int64]) -> tuple[Example, ...]:
-    """Return the first rows that are right, and the first that are wrong, with reasons.
-
-    `best` is int64 (n, 1 or more): the best classes of each row.
-    """
-    rows = rows.part(0, min(rows.n_rows, EXAMPLE_ROWS))
-    best, lists = best[: rows.n_rows, :1], rows.lists
+def _examples(predictor: Predictor, rows: RowBlock) -> tuple[Example, ...]:
+    """Return the first rows that are right, and the first that are wrong, with reasons."""
+    best, lists = predictor.scorers.topk(rows, 1).ids, rows.lists
     right, own = lists.match(best)[:, 0], np.full(rows.n_rows, -1)
     some = np.flatnonzero(lists.lengths)
     own[some] = lists.classes[lists.starts[some + 1] - 1]
@@ -134,7 +126,7 @@ def _examples(predictor: Predictor, rows: RowBlock, best: NDArray[np.int64]) -> 
     right, rows = right[chosen], rows.take(chosen)
     ids = np.stack([best[chosen, 0], np.where(right, -1, own[chosen])], axis=1)
     labels = [[name for name in row if name != ""] for row in predictor.labels(ids).tolist()]
-    reasons = predictor.explainer(predictor.estimator).reasons(rows, ids, FEATURES)
+    reasons = predictor.scorers.reasons(rows, ids, FEATURES)
     why = explanations(reasons, labels, predictor.model.features)
     numbers = chosen if rows.numbers is None else rows.numbers
     each = zip(numbers.tolist(), right.tolist(), why, strict=True)
@@ -157,7 +149,7 @@ def depth_of(
         for block in blocks:
             n += block.n_rows
             for name in names:
-                best = predictor.topk_ids(block, 1, name)[0]
+                best = predictor.scorers.topk(block, 1, name).ids
                 right[name] += int(block.lists.match(best).sum())
     return Depth(n_repetitions, {name: count / max(n, 1) for name, count in right.items()})
 
@@ -192,7 +184,7 @@ def query_time(model: Model, path: str | os.PathLike[str], *, queries: int = QUE
         rows = (block.part(i, i + 1) for block in blocks for i in range(block.n_rows))
         for row in islice(rows, queries):
             began = time.perf_counter()
-            predictor.topk_ids(row, ANSWERS)
+            predictor.scorers.topk(row, ANSWERS)
             seconds.append(time.perf_counter() - began)
     return QueryTime(seconds=median(seconds), n_queries=len(seconds))
 
@@ -208,5 +200,5 @@ def compile_model(model: Model) -> None:
                     indptr=each * np.arange(n + 1, dtype=np.int64), features=features,
                     values=np.ones(len(features), np.float32), classes=np.full(n, -1, np.int32),
                 )  # fmt: skip
-                predictor.topk_ids(rows, ANSWERS)
+                predictor.scorers.topk(rows, ANSWERS)
             predictor.explain(rows, n=1)

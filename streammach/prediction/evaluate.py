@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -251,7 +251,7 @@ def evaluate(
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))
-        model, sums = predictor.model, MetricSums(predictor.model, request)
+        model = predictor.model
         beside = request.beside(model.spec.n_classes)
         room = predictor.room("evaluate", None if given else place, request.best, options, beside)
         if given:
@@ -260,14 +260,27 @@ def evaluate(
             blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
         told = stack.enter_context(show_progress(progress, "rows"))
         told("evaluate", 0, 0)
-        for block in blocks:
-            sums.add(sums.count(rank_rows(predictor, block, request.most, place)))
-            told("evaluate", seen.rows, seen.total)
+        sums = sum_metrics(
+            predictor, blocks, request, place, lambda _: told("evaluate", seen.rows, seen.total)
+        )
     if not seen.rows:
         raise DataError("it holds no rows", path=place)
     room.keep_kernels()
     found = evaluation_of(sums, seen, predictor.estimator)
     return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
+
+
+def sum_metrics(
+    predictor: Predictor, blocks: Iterable[RowBlock], request: EvaluationRequest,
+    path: str | os.PathLike[str], report: Callable[[int], None] = lambda n_rows: None,
+) -> MetricSums:  # fmt: skip
+    """Return what the rows of an input add up to."""
+    sums, n_rows = MetricSums(predictor.model, request), 0
+    for block in blocks:
+        sums.add(sums.count(rank_rows(predictor, block, request.most, path)))
+        n_rows += block.n_rows
+        report(n_rows)
+    return sums
 
 
 def _labelled_rows(

@@ -12,6 +12,7 @@ All is in float64, by NumPy: few rows are explained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -26,8 +27,7 @@ from streammach.figures import Contribution, Explanation
 from streammach.linear.late import BEST
 from streammach.linear.scorer import open_scorer
 from streammach.model.model import Model
-from streammach.prediction.ranking import Ranking
-from streammach.prediction.without_features import WithoutFeatures
+from streammach.prediction.ranking import Ranking, frequency_scores, knows_frequencies
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
 from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
@@ -51,7 +51,6 @@ JOINS: dict[int, Callable[[Any], Any]] = {
 Numbers = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Best = tuple[Ids, float]  # the classes of a row that classifiers score, and the lowest sum
-Reasons = Callable[[RowBlock, Ids], NDArray[Any]]  # of rows before their transform, and classes
 
 
 class Terms(NamedTuple):
@@ -85,7 +84,7 @@ class Explainer:
         self._neighbours = None
         if self._counts is not None and self._counts.near is not None:
             self._neighbours = NeighbourSearch(self._counts.near, model.spec.n_classes)
-        self._without = WithoutFeatures.of(model, estimator)
+        self._estimator: Ranker = estimator
         self._kind = ESTIMATORS[USUAL if estimator == BLEND else estimator]
         self._linear = self._kind.logarithms and self._kind.branch == SUM
         # what gives a row cosines, and their weights: nothing where it has none
@@ -94,6 +93,11 @@ class Explainer:
         self._more: NDArray[Any] = np.zeros((0, width))
         if model.projection is not None:
             self._projection, self._more = model.projection, model.weights[self._known :]
+
+    @cached_property
+    def _frequencies(self) -> NDArray[np.float32]:
+        """What ranks classes of rows without features: float32 (K,)."""
+        return frequency_scores(self._model, self._estimator)
 
     def reasons(self, rows: RowBlock, ids: Ids, n: int) -> NDArray[Any]:
         """Return why rows have classes int64 (n, k): :func:`reason_type` (n, k), or UsageError.
@@ -146,8 +150,8 @@ class Explainer:
             found.parts[:], found.lines[LINES.index("prior")] = parts, prior
             found.scores[:] = self._linear_scores(features, values)[ids]
             return found
-        if self._without is not None and not len(features):
-            found.lines[LINES.index("prior")] = found.scores[:] = self._without.scores[ids]
+        if not len(features) and knows_frequencies(self._model):
+            found.lines[LINES.index("prior")] = found.scores[:] = self._frequencies[ids]
             return found
         if not self._model.spec.unhashed:
             add = self._add_linear if self._linear else self._add_others

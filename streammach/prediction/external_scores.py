@@ -19,6 +19,7 @@ from streammach.prediction.inputs import InputCounts
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
+from streammach.prediction.scorer_sum import BestLabels
 from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
@@ -85,7 +86,7 @@ def metrics(
     for start, stop, codes, values in rankings.pieces():
         best = np.where(values > -np.inf, ids[codes], NOTHING).astype(np.int64)
         block = rows.part(start, stop)
-        sums.add(sums.count(RankedRows(facts, block, best, best, values)))
+        sums.add(sums.count(RankedRows(facts, block, best, BestLabels(best, values))))
     done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
     done = replace(done, seconds=time.monotonic() - began)
     return _without_training(done) if training is None else done

@@ -23,7 +23,6 @@ from streammach.files.urls import Url
 from streammach.jit import remember_compiled_work
 from streammach.model.model import Model
 from streammach.prediction.in_memory import no_recipe
-from streammach.prediction.order import Order
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
@@ -98,16 +97,6 @@ def is_store(path: Path) -> bool:
     if isinstance(path, Url) or not path.is_dir():
         return isinstance(path, Url)
     return not (is_matrix_folder(path) or is_document_folder(path))
-
-
-def source_order(path: Path) -> Order | None:
-    """Return the order that a store's rows had; None where rows come as they are numbered."""
-    # So they come from files.
-    if is_piped(path) or not is_store(path):
-        return None
-    with Dataset.open(path) as dataset:
-        last = max(dataset.root.source_rows - 1, 0)
-        return Order(dataset.n_rows, last, dataset.tag_bytes)
 
 
 def rows_of(

@@ -161,20 +161,22 @@ def _set_metrics(sums: MetricSums) -> Fields:
 
 def _count_probabilities(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     """Count the stated probabilities of the best class, of lists of the ten best labels."""
-    if rows.model.calibration is None:
+    if not rows.calibrated:
         return {}
-    some = np.isfinite(rows.scores)
+    some, p, hits = np.isfinite(rows.candidates.scores), rows.p, rows.hits
     if rows.multilabel:
-        likely = some & (rows.p >= LIKELY)
-        p, right = rows.p[likely], rows.hits[likely]
-        sums: dict[str, Any] = {"likely": np.array([len(p), p.sum(), right.sum()])}
+        likely = some & (p >= LIKELY)
+        sums: dict[str, Any] = {
+            "likely": np.array([likely.sum(), p[likely].sum(), hits[likely].sum()])
+        }
         some, first = some[:, :FIRST], FIRST
     else:
-        before, _ = class_probabilities(rows.scores, rows.model.n_labels, Calibration())
+        scores = rows.candidates.scores
+        before, _ = class_probabilities(scores, rows.model.n_labels, Calibration())
         some, first = (rows.block.classes >= 0)[:, None], 1
-        sums = {"before": count_bins(before[:, :1][some], rows.hits[:, :1][some])}
+        sums = {"before": count_bins(before[:, :1][some], hits[:, :1][some])}
         sums["logs"] = rows.logs.sum()
-    return sums | {"stated": count_bins(rows.p[:, :first][some], rows.hits[:, :first][some])}
+    return sums | {"stated": count_bins(p[:, :first][some], hits[:, :first][some])}
 
 
 def _calibration_errors(sums: MetricSums) -> Fields:
@@ -192,7 +194,7 @@ def _count_predicted(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     """Count predicted labels; of rows with one label each the best class, if it is so probable."""
     if rows.multilabel:
         _, said, hits = rows.predict_labels(request.threshold)
-    elif rows.model.calibration is None:
+    elif not rows.calibrated:
         return {}
     else:
         said, hits = rows.p[:, :1] >= request.threshold, rows.hits[:, :1]
@@ -245,7 +247,7 @@ def _count_rankings(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
     assert predictor is not None, "it has a model"
     for name in rankings_of(predictor.model):
         same = name == predictor.estimator
-        best = rows.best if same else predictor.topk_ids(rows.block, MOST, name)[0]
+        best = rows.best if same else predictor.scorers.topk(rows.block, MOST, name).ids
         found = measure_ids(alike, best)
         shares = np.array([1, found.accuracy, found.top_5_accuracy])
         sums[f"by {name}"] = alike.n_rows * shares

@@ -23,7 +23,7 @@ from streammach.data.tables.arrow_rows import arrow
 from streammach.errors import UNSAFE, StreammachError, escape_controls
 from streammach.figures import Explanation
 from streammach.prediction.explain import LINES, reasons_array
-from streammach.prediction.order import Predictions
+from streammach.prediction.scorer_sum import Predictions
 from streammach.rows.names import Names
 
 Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from isal import igzip
 
@@ -22,16 +21,14 @@ from streammach.files.raw_text import is_piped
 from streammach.files.reading import PIECE, disk_error
 from streammach.files.urls import locate
 from streammach.files.writing import Writer
-from streammach.machine import budget
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model, folder_of
-from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
-from streammach.prediction.explain import LINES, WORK_BYTES
+from streammach.prediction.allowed import LabelFile
 from streammach.prediction.inputs import InputCounts
-from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.request import PredictionRequest
 from streammach.prediction.room import room_before
+from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, for_stream, show_progress
 from streammach.spec.annotated import check_options
 from streammach.spec.types import Ranker
@@ -182,10 +179,9 @@ def predict(
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         told = stack.enter_context(show_progress(progress, UNITS))
         shape, seen = request.shape(predictor.model, allowed), InputCounts()
-        parts = predictor.stream(
-            path, k, options=options, seen=seen, threshold=threshold, probabilities=probabilities,
-            explain=explain, room=room, bad_rows=bad_rows,
-            told=lambda n: told("predict", n, seen.total), allowed=allowed,
+        parts = predictor.rank_input(
+            locate(path), request, options=options, room=room, allowed=allowed,
+            seen=seen, bad_rows=bad_rows, report=lambda n: told("predict", n, seen.total),
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
@@ -200,68 +196,6 @@ def predict(
         rejects=str(listed.path) if listed is not None and bad_rows.total else None,
         seconds=time.monotonic() - began, projected_bytes=room.projected_bytes,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionRequest:
-    """What is wanted of each row."""
-
-    k: int  # most classes a row
-    threshold: float | None  # the least probability of a label that is given
-    probabilities: bool  # whether probabilities stand in place of scores
-    # labels that may be said alone, or may not be said; None without such a limit
-    only: tuple[Any, ...] | None = None
-    never: tuple[Any, ...] | None = None
-    explain: int = 0  # features that raise a score, and that lower it, which are given at most
-
-    @classmethod
-    def of(
-        cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
-        probabilities: bool, explain: int = 0, memory: str | int | None = None,
-    ) -> PredictionRequest:  # fmt: skip
-        """Return what is wanted; labels are read within the memory, or an error is raised."""
-        most = budget(memory).most
-        named = [None if one is None else labels_in(one, most) for one in (only, never)]
-        return cls(
-            k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
-            explain=explain,
-        )  # fmt: skip
-
-    @property
-    def some_labels(self) -> bool:
-        """Whether only some of the labels may be said."""
-        return (self.only, self.never) != (None, None)
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether the ranking that is calibrated is used."""
-        return self.probabilities or self.threshold is not None
-
-    @property
-    def best(self) -> int:
-        """Classes that are ranked of each row."""
-        return max(self.k, CANDIDATES) if self.calibrated else self.k
-
-    @property
-    def cells(self) -> int:
-        """Cells of a row: classes that are ranked, two for what adds to the score of each."""
-        return self.best + 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
-
-    @property
-    def beside(self) -> dict[str, int]:
-        """Memory that explaining and files of labels take, by name."""
-        files = bytes_of((*(self.only or ()), *(self.never or ())))
-        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
-        return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
-
-    def shape(self, model: Model, allowed: Allowed | None) -> Shape:
-        """Return what all rows of the table have in common."""
-        word = "probability" if self.probabilities else "score"
-        most = model.n_labels if allowed is None else allowed.n_labels
-        return Shape(
-            k=min(self.k, most), labels=model.labels, word=word, titles=model.titles,
-            features=model.features if self.explain else None,
-        )  # fmt: skip
 
 
 def write_table(

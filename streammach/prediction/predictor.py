@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,19 +18,18 @@ from streammach.data.tables.memory_objects import as_rows
 from streammach.errors import UsageError, check_word
 from streammach.figures import Explanation
 from streammach.files.urls import locate
-from streammach.linear.late import BEST
 from streammach.machine import budget, cores
-from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
 from streammach.prediction.allowed import Allowed, SomeLabels
-from streammach.prediction.best import BestLabels
-from streammach.prediction.explain import Explainer, Reasons, explanations
+from streammach.prediction.explain import explanations
 from streammach.prediction.in_memory import ModelRows
-from streammach.prediction.inputs import InputCounts, Room, rows_of, source_order
-from streammach.prediction.order import Predictions, in_source_order, ranked_blocks, record_type
+from streammach.prediction.inputs import InputCounts, Room, rows_of
+from streammach.prediction.order import in_source_order, rank_blocks, source_order
 from streammach.prediction.ranking import Top
+from streammach.prediction.request import PredictionRequest
 from streammach.prediction.room import NOTHING, Input, Task, room_for
+from streammach.prediction.scorer_sum import Predictions, ScorerSum
 from streammach.rows.block import RowBlock
 from streammach.spec.annotated import check_options
 from streammach.spec.estimators import BLEND, rankers
@@ -99,8 +97,7 @@ class Predictor:
             weights=model.hashed_arrays, logistic=model.training.logistic,
         )  # fmt: skip
         self.model, self.estimator = model, estimator or model.estimator
-        self._best = BestLabels(model, self._backend, estimator, self.threads)
-        self.ranking = self._best.ranking
+        self.scorers = ScorerSum(model, self._backend, estimator, self.threads)
         self.decoding = model.spec.decoding
         if self.decoding and self.device != "cpu":
             self.decoding = self.device
@@ -203,10 +200,11 @@ class Predictor:
         UsageError
             As for :meth:`topk`.
         """
-        row, some = self.rows.features.row(features, values), self.limit_labels(only, never)
-        rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=some)
-        ids, scores = rank(row, self.most(k, some))
-        return self.labels(ids[0]), scores[0]
+        row, allowed = self.rows.features.row(features, values), self.limit_labels(only, never)
+        best = self.scorers.topk(
+            row, k, probabilities=probabilities, threshold=threshold, allowed=allowed
+        )
+        return self.labels(best.ids[0]), best.values[0]
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the ids of features by name, for :meth:`query`: int32 (n,), -1 where unknown.
@@ -240,40 +238,31 @@ class Predictor:
         rows = rows if isinstance(rows, RowBlock) else as_rows(rows)
         block = rows if isinstance(rows, RowBlock) else self.rows.block(rows, columns)
         ids, _ = self.rank(block, k)
-        reasons = self.explainer(self.estimator).reasons(block, ids, n)
+        reasons = self.scorers.reasons(block, ids, n)
         there, names = (ids >= 0).sum(axis=1).tolist(), self.labels(ids, kind).tolist()
         labels = [own[:m] for own, m in zip(names, there, strict=True)]
         return explanations(reasons, labels, self.model.features, self.rows.places(rows, reasons))
-
-    def reasons(self, n: int, *, calibrated: bool = False) -> Reasons | None:
-        """Return what explains scores of classes by n features each way; None for 0."""
-        by = self.model.calibrated_ranking if calibrated else self.estimator
-        return partial(self.explainer(by).reasons, n=n) if n else None
-
-    def explainer(self, by: Ranker) -> Explainer:
-        """Return what explains scores by an estimator."""
-        return Explainer(self.model, by, partial(self._best.rank, by))
 
     def rank(
         self, block: RowBlock, k: int, estimator: Ranker | None = None, *,
         probabilities: bool = False, threshold: float | None = None, allowed: Allowed | None = None,
     ) -> Top:  # fmt: skip
-        """Return the best class ids and scores of any number of rows, in bounded memory."""
-        k = self.most(k, allowed)
-        ids, scores = np.empty((block.n_rows, k), np.int64), np.empty((block.n_rows, k), np.float32)
-        best = self._n_to_rank(k, allowed, probabilities=probabilities or threshold is not None)
-        if (best, allowed is not None) not in self._rooms:
-            room = self.room("rows", None, best, some_labels=allowed is not None)
-            self._rooms[best, allowed is not None] = room
-        for some in self._rooms[best, allowed is not None].ranges(block.indptr):
-            whole = some == slice(0, block.n_rows)
-            part = block if whole else block.part(some.start, some.stop)
-            rank = self.ranking(
-                threshold=threshold, probabilities=probabilities, estimator=estimator,
-                allowed=None if allowed is None else allowed.part(some),
+        """Return class ids and scores, or probabilities, of any rows in bounded memory."""
+        scorers, shape = self.scorers, (block.n_rows, self.scorers.most(k, allowed))
+        ids, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        best = scorers.n_to_rank(k, allowed, calibrated=probabilities or threshold is not None)
+        key = best, allowed is not None
+        if key not in self._rooms:
+            self._rooms[key] = self.room("rows", None, best, some_labels=allowed is not None)
+        for rows in self._rooms[key].ranges(block.indptr):
+            whole = rows == slice(0, block.n_rows)
+            part = block if whole else block.part(rows.start, rows.stop)
+            found = scorers.topk(
+                part, k, estimator, probabilities=probabilities, threshold=threshold,
+                allowed=None if allowed is None else allowed.part(rows),
             )  # fmt: skip
-            ids[some], scores[some] = rank(part, k)
-        return ids, scores
+            ids[rows], values[rows] = found.ids, found.values
+        return ids, values
 
     def room(
         self, task: Task, path: str | os.PathLike[str] | None, k: int,
@@ -291,10 +280,7 @@ class Predictor:
 
     def stream(
         self, path: str | os.PathLike[str], k: int = 5, *, options: SourceOptions = GUESSED,
-        seen: InputCounts | None = None, threshold: float | None = None,
-        probabilities: bool = False, explain: int = 0, room: Room | None = None,
-        bad_rows: BadRows | None = None, beside: Path | None = None,
-        told: Callable[[int], None] | None = None, allowed: Allowed | None = None,
+        threshold: float | None = None, probabilities: bool = False, explain: int = 0,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield the best classes of every row of a store or file in bounded memory.
 
@@ -309,24 +295,10 @@ class Predictor:
             How many classes a row.
         options : SourceOptions, optional
             How a file is read; guessed otherwise.
-        seen : InputCounts, optional
-            Counts rows and what the model does not know.
         threshold, probabilities : optional
             As for :meth:`topk`; the id is -1 where there is no further label.
         explain : int
             How many features that raise a score, and how many that lower it, are given as reasons.
-        room : Room, optional
-            How much of the input is held at a time; otherwise what the predictor's memory allows.
-        bad_rows : BadRows, optional
-            What to do with rows of a file that cannot be read; otherwise the first one is refused.
-        beside : Path, optional
-            Where rows of a store are put aside that do not fit the memory together: in a hidden
-            folder beside this path, otherwise where the system has temporary files.
-        told : callable, optional
-            Called with the number of rows that are ranked, where all are before the first is given:
-            those of a store.
-        allowed : Allowed, optional
-            Which labels may be said of all rows, as :meth:`limit_labels` returns it.
 
         Raises
         ------
@@ -335,55 +307,41 @@ class Predictor:
             calibrated one.
         """
         check_options(Predictor.stream.__annotations__, locals())
-        rank = self.ranking(threshold=threshold, probabilities=probabilities, allowed=allowed)
-        place, k = locate(path), self.most(k, allowed)
-        calibrated = probabilities or threshold is not None
-        best = self._n_to_rank(k, allowed, probabilities=calibrated)
-        room = room or self.room("predict", place, best, options, some_labels=allowed is not None)
-        rows = rows_of(
-            place, self.model, seen or InputCounts(), room, options=options, label_needed=False,
+        request = PredictionRequest(
+            k=k, threshold=threshold, probabilities=probabilities, explain=explain
+        )
+        return self.rank_input(locate(path), request, options=options)
+
+    def rank_input(
+        self, path: Path, request: PredictionRequest, *, options: SourceOptions = GUESSED,
+        room: Room | None = None, allowed: Allowed | None = None, seen: InputCounts | None = None,
+        bad_rows: BadRows | None = None, report: Callable[[int], None] | None = None,
+        beside: Path | None = None,
+    ) -> Iterator[Predictions]:  # fmt: skip
+        """Yield what is asked of rows, in their order; some lie `beside` a path until then."""
+        best = self.scorers.n_to_rank(request.k, allowed, calibrated=request.calibrated)
+        room = room or self.room("predict", path, best, options, some_labels=allowed is not None)
+        blocks = rows_of(
+            path, self.model, seen or InputCounts(), room, options=options, label_needed=False,
             bad_rows=bad_rows,
         )  # fmt: skip
-        order = source_order(place)
-        why = self.reasons(explain, calibrated=calibrated)
-        parts = ranked_blocks(rows, k, rank, told if order else None, why)
-        if order is None:
-            return room.keep_kernels_after(parts)
-        record = record_type(k, explain)
-        return room.keep_kernels_after(
-            in_source_order(parts, order, record, room.sorted_bytes, beside)
+        order = source_order(path)
+        # Of a store all rows are ranked before the first is given.
+        parts: Iterator[Predictions] = rank_blocks(
+            self.scorers, blocks, request, allowed, None if order is None else report
         )
-
-    def topk_ids(self, block: RowBlock, k: int, estimator: Ranker | None = None) -> Top:
-        """Return class ids int64 (n, min(k, K)) and scores, best first, or raise DataError."""
-        return self._best.topk_ids(block, self.most(k), estimator)
-
-    def of_classes(self, block: RowBlock, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of rows' best classes, whose labels have `scores` float32 (n, k)."""
-        return self._best.of_classes(block, scores)
+        if order is not None:
+            k = self.scorers.most(request.k, allowed)
+            record = Predictions.record_type(k, request.explain)
+            parts = in_source_order(parts, order, record, room.sorted_bytes, beside)
+        return room.keep_kernels_after(parts)
 
     def limit_labels(
         self, only: SomeLabels | None, never: SomeLabels | None, n_rows: int | None = None, *,
         warned: bool = True, names: Mapping[Any, bytes] | None = None,
     ) -> Allowed | None:  # fmt: skip
         """Return which labels may be said of rows; :meth:`topk` says what is raised."""
-        return self._best.known.limit_labels(only, never, n_rows, warned=warned, names=names)
-
-    def most(self, k: int, allowed: Allowed | None = None) -> int:
-        """Return how many labels there are of k, or raise UsageError for less than one."""
-        if type(k) is not int:  # a query has no time for more
-            check_options({"k": "int"}, {"k": k})
-        if k < 1:
-            raise UsageError(f"k is {k}: 1 or more labels are asked for")
-        allowed = allowed or self._best.known.usual
-        return min(k, self.model.spec.n_classes if allowed is None else allowed.n_labels)
-
-    def _n_to_rank(self, k: int, allowed: Allowed | None, *, probabilities: bool) -> int:
-        """Return how many classes of a row are ranked for its k best labels."""
-        allowed = allowed or self._best.known.usual
-        best = k if allowed is None else allowed.n_to_rank(k)
-        best = best if self.model.late is None else max(best, BEST)
-        return max(best, CANDIDATES) if probabilities else best
+        return self.scorers.known.limit_labels(only, never, n_rows, warned=warned, names=names)
 
     def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data, or in another kind."""
@@ -407,7 +365,7 @@ class Predictor:
     def close(self) -> None:
         """Stop the threads."""
         self._backend.close()
-        self._best.close()
+        self.scorers.close()
 
     def __enter__(self) -> Self:
         return self

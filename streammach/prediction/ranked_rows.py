@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.errors import UsageError
-from streammach.model.calibration import (
-    CANDIDATES,
-    Calibration,
-    class_probabilities,
-    label_probabilities,
-    own_logs,
-)
+from streammach.model.calibration import CANDIDATES, TINY
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.scorer_sum import BestLabels
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 
@@ -31,7 +26,6 @@ class ClassFacts(NamedTuple):
     majority: int  # the class with the most rows in training
     label_counts: NDArray[np.int64] | None  # int64 (K,), where rows have lists of labels
     n_rows: int  # rows of training then
-    calibration: Calibration | None = None  # the scores are no probabilities
     titles: Names | None = None
 
     @property
@@ -55,10 +49,10 @@ class RankedRows:
     model: Model | ClassFacts
     block: RowBlock
     best: NDArray[np.int64]  # int64 (n, 5 or more): the best classes, as the model ranks
-    # candidates, scores: int64, float (n, 32): the best by the ranking that is calibrated
-    candidates: NDArray[np.int64]
-    scores: NDArray[Any]
-    predictor: Predictor | None = None  # None: another system ranks
+    candidates: (
+        BestLabels  # the 32 best by the ranking that is calibrated, or all of another system
+    )
+    predictor: Predictor | None = None  # `None`: another system ranks
 
     @property
     def multilabel(self) -> bool:
@@ -71,36 +65,35 @@ class RankedRows:
         assert self.block.numbers is not None, "it is read with them"
         return self.block.numbers
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether there are probabilities."""
+        return self.candidates.p is not None
+
     @cached_property
     def hits(self) -> NDArray[np.bool_]:
         """Whether each candidate is a label of its row: bool (n, 32)."""
-        return self.block.lists.match(self.candidates)
+        return self.block.lists.match(self.candidates.ids)
 
-    @cached_property
+    @property
     def p(self) -> NDArray[np.float64]:
         """Probabilities of the candidates, or scores that are none: float64 (n, 32)."""
-        calibration, scores = self.model.calibration, self.scores
-        if calibration is None:
-            return scores.astype(np.float64)
-        if not self.multilabel:
-            return class_probabilities(scores, self.model.n_labels, calibration)[0]
-        every = scores
-        if self.predictor is not None:  # labels may be merged: probabilities go by classes
-            every = self.predictor.of_classes(self.block, scores)
-        return label_probabilities(scores, calibration, every)
+        p, scores = self.candidates.p, self.candidates.scores
+        return scores.astype(np.float64) if p is None else p
 
     @cached_property
     def logs(self) -> NDArray[np.float64]:
         """Logarithms of the probabilities of labels that are known, of rows with one: (m,)."""
-        assert self.model.calibration is not None, "scores are no probabilities"
-        known = self.block.classes >= 0
-        some = self.scores[known], self.hits[known]
-        return own_logs(*some, self.model.n_labels, self.model.calibration)
+        left, known = self.candidates.left, self.block.classes >= 0
+        assert left is not None, "rows have one label, and the model probabilities"
+        own = np.where(self.hits.any(axis=1), (self.p * self.hits).sum(axis=1), left)
+        logs: NDArray[np.float64] = np.log(np.maximum(own[known], TINY))
+        return logs
 
     def predict_labels(self, threshold: float) -> PredictedLabels:
         """Return what is predicted: the best class, of lists all labels that are so probable."""
         if self.multilabel:
-            return PredictedLabels(self.candidates, self.p >= threshold, self.hits)
+            return PredictedLabels(self.candidates.ids, self.p >= threshold, self.hits)
         first = self.best[:, :1]
         return PredictedLabels(first, first >= 0, self.block.lists.match(first))
 
@@ -113,10 +106,13 @@ def rank_rows(
     if block.labels is not None and not model.listed:
         raise lists_of_labels(path)
     own = predictor.estimator == calibrated
-    best, scores = predictor.topk_ids(block, max(CANDIDATES, own * most), calibrated)
-    first = best if own else predictor.topk_ids(block, most)[0]
-    candidates = best[:, :CANDIDATES], scores[:, :CANDIDATES]
-    return RankedRows(model, block, first, *candidates, predictor)
+    k = max(CANDIDATES, own * most)
+    best = predictor.scorers.topk(block, k, calibrated, probabilities=True)
+    first = best.ids if own else predictor.scorers.topk(block, most).ids
+    assert best.p is not None, "it is asked for"
+    some = slice(0, CANDIDATES)
+    candidates = BestLabels(best.ids[:, some], best.scores[:, some], best.p[:, some], best.left)
+    return RankedRows(model, block, first, candidates, predictor)
 
 
 def lists_of_labels(path: str | os.PathLike[str]) -> UsageError:

@@ -1,4 +1,4 @@
-"""Ways to rank classes: by the hashed models, or by counts and hashed models together.
+"""What scores classes: hashed models, counts with them, linear classifiers, and what is added.
 
 Of rankings of lists that held-out rows cannot tell apart, rare labels profit most by the one in
 which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go is its tilt.
@@ -7,155 +7,252 @@ which ``ln n_i``, of the rows of a label, weighs least: how much of it is let go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu.decode import CodedClasses, decode_some, join_some
+from streammach.backends.cpu.decode import CodedClasses, join_listed, score_listed
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, HashedBlock, best_once
+from streammach.errors import DataError
 from streammach.linear.late import BEST, LateLabels, rank_again
 from streammach.linear.scorer import Scorer
 from streammach.linear.weights import LinearScorer
+from streammach.model.model import Model
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists, offer_listed
 from streammach.rows.transforms import transform_block
-from streammach.spec.estimators import ESTIMATORS
-from streammach.spec.types import Estimator, Transform
+from streammach.spec.estimators import BLEND, ESTIMATORS
+from streammach.spec.types import Estimator, Ranker, Transform
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
+LISTED = 1 << 18  # listed classes that are scored at once
+LISTED_BYTES = 32 * LISTED  # of these: class, label, row, place and scores
+LEAST_ROWS = 0.5  # of a class that no training row has
+FREQUENCY_BYTES = 24  # of a class: its score by frequency and its place, and what makes them
 TILTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)  # taken from the weight of ln n_i
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first
 Ranking = Callable[[RowBlock, int], Top]  # of rows before their transform, and k
+Scores = NDArray[np.float32]
 Run = Callable[[Callable[[int, int], None], int], None]  # calls it with ranges of n, on threads
-
-
-class ListRanking(Protocol):
-    """Ranks all classes of rows, or those that are listed for each of them, exactly.
-
-    Of lists the labels are ranked that their classes have; the id is -1 where there are no more.
-    """
-
-    def __call__(self, rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
-        """Return the k best of rows before their transform."""
 
 
 def _on_this_thread(work: Callable[[int, int], None], n: int) -> None:
     work(0, n)
 
 
+@dataclass(frozen=True)
+class ClassScorer:
+    """Ranks the classes of rows before their transform, exactly: all, or some of each row."""
+
+    topk: Ranking  # by the scores of all classes
+    # Ranks the labels of listed classes; the id is -1 where a row has no further one.
+    best_listed: Callable[[RowBlock, int, CandidateLists], Top]
+
+    def __call__(self, rows: RowBlock, k: int) -> Top:
+        """Return the k best of all classes."""
+        return self.topk(rows, k)
+
+
+def rank_listed(
+    rows: RowBlock, k: int, lists: CandidateLists, *,
+    score: Callable[[RowBlock, CandidateLists], Scores],
+    finish: Callable[[RowBlock, Scores], Scores] = lambda rows, scores: scores,
+    most_rows: int = LISTED, run: Run = _on_this_thread,
+) -> Top:  # fmt: skip
+    """Return the k best labels of the classes that are listed for each row, and their scores.
+
+    `score` returns float32 (m,), by which the classes of `most_rows` rows or fewer are ranked;
+    `finish` makes scores of that. Labels are ranked on threads by `run`.
+    """
+    ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
+    ends, start = np.append(0, np.cumsum(lists.last - lists.first)), 0
+    while start < rows.n_rows:
+        fits = int(ends.searchsorted(ends[start] + LISTED, "right")) - 1
+        stop = min(max(fits, start + 1), start + most_rows, rows.n_rows)
+        part, own, some = (
+            rows.part(start, stop),
+            lists.part(start, stop).spread(),
+            slice(start, stop),
+        )
+        offer = partial(offer_listed, score(part, own), own, scores[some], ids[some])
+        run(offer, stop - start)
+        scores[some] = finish(part, scores[some])
+        start = stop
+    refuse_rows(rows, np.flatnonzero((np.diff(ends) > 0) & (ids[:, 0] < 0)))
+    return ids, np.where(ids < 0, np.float32(0), scores)
+
+
+def refuse_rows(rows: RowBlock, wrong: NDArray[np.int64]) -> None:
+    """Raise DataError for the first of some places of rows whose scores are no numbers."""
+    # Weights and values that are finite may have sums that are not: no class is the best then.
+    if len(wrong):
+        row = int(wrong[0])
+        number = row if rows.numbers is None else int(rows.numbers[row])
+        raise DataError(
+            f"the scores of row {number:,} (counted from 0) are no numbers: its values or the "
+            "model's weights are too large",
+            hint="Scale the values as they were for the training.",
+        )
+
+
 def by_hashes(
     backend: Ranked, estimator: Estimator, transform: Transform, run: Run = _on_this_thread
-) -> ListRanking:
-    """Return the ranking of an estimator; `run` shares rows with lists among threads."""
+) -> ClassScorer:
+    """Return what ranks by an estimator; `run` shares rows with lists among threads."""
     kind, spec = ESTIMATORS[estimator], backend.spec
-    step = rows_at_once(spec.n_columns)
 
-    def write(rows: RowBlock, lists: CandidateLists, scores: Any, ids: Any) -> None:
-        p = backend.outputs(rows, logarithms=kind.logarithms)
+    def topk(rows: RowBlock, k: int) -> Top:
+        return backend.topk(transform_block(rows, transform), k, estimator)
+
+    def score(rows: RowBlock, lists: CandidateLists) -> Scores:
+        p = backend.outputs(transform_block(rows, transform), logarithms=kind.logarithms)
         if kind.join is not None:
-            join_some(p, backend.codes, kind, lists, scores, ids)
-            return
+            return join_listed(p, backend.codes, kind, lists)
         shape = spec.n_repetitions, spec.n_buckets, kind.branch
         model = CodedClasses(backend.codes.reshape(-1), *shape)
+        scores = np.empty(len(lists.classes), np.float32)
 
-        def piece(first: int, last: int) -> None:
+        def write(first: int, last: int) -> None:
             v = np.empty(spec.n_repetitions, np.float32)
-            decode_some(p, model, lists, first, last, v, scores, ids)
+            score_listed(p, model, lists, first, last, v, scores)
 
-        run(piece, len(p))
+        run(write, len(p))
+        return scores
 
-    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
-        rows = transform_block(rows, transform)
-        if lists is None:
-            return backend.topk(rows, k, estimator)
-        ids, scores = _empty(rows.n_rows, k)
-        for start in range(0, rows.n_rows, step):
-            some = slice(start, min(start + step, rows.n_rows))
-            part = rows.part(some.start, some.stop)
-            write(part, lists.part(some.start, some.stop), scores[some], ids[some])
-        return ids, backend.finish_scores(rows, kind, scores)
+    def finish(rows: RowBlock, scores: Scores) -> Scores:
+        return backend.finish_scores(transform_block(rows, transform), kind, scores)
 
-    return rank
+    most = rows_at_once(spec.n_columns)
+    best = partial(rank_listed, score=score, finish=finish, most_rows=most, run=run)
+    return ClassScorer(topk, best)
 
 
 def by_counts(
     backend: Ranked | None, scorer: CountScorer, transform: Transform = "raw"
-) -> ListRanking:
-    """Return the ranking by counts and hashed models together, or by counts alone."""
-    hashes = None
-    if backend is not None and not backend.spec.unhashed:
-        hashes = _Hashes(backend, transform)
+) -> ClassScorer:
+    """Return what ranks by counts and hashed models together, or by counts alone."""
+    most, run = scorer.most_rows, lambda work, n: scorer.each(n, work)
+    if backend is None or backend.spec.unhashed:
+        best = partial(rank_listed, score=scorer.score_listed, most_rows=most, run=run)
+        return ClassScorer(scorer.topk, best)
+    hashes = _Hashes(backend, transform)
 
-    def best(
-        rows: RowBlock, k: int, lists: CandidateLists | None, hashed: HashedBlock | None = None
-    ) -> Top:
-        if lists is None:
-            return scorer.topk(rows, k, hashed)
-        return scorer.best_of(rows, k, lists, hashed)
-
-    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
-        if hashes is None:
-            return best(rows, k, lists)
+    def topk(rows: RowBlock, k: int) -> Top:
         if rows.n_rows <= hashes.most:
-            return best(rows, k, lists, hashes.of(rows))
-        ids, scores = _empty(rows.n_rows, min(k, scorer.weights.n_classes) if lists is None else k)
-        for some, part, hashed in hashes.parts(rows):
-            own = None if lists is None else lists.part(some.start, some.stop)
-            ids[some], scores[some] = best(part, k, own, hashed)
+            return scorer.topk(rows, k, hashes.of(rows))
+        parts = [scorer.topk(part, k, hashed) for _, part, hashed in hashes.parts(rows)]
+        ids, scores = (np.concatenate(own) for own in zip(*parts, strict=True))
         return ids, scores
 
-    return rank
+    def score(rows: RowBlock, lists: CandidateLists) -> Scores:
+        return scorer.score_listed(rows, lists, hashes.of(rows))
+
+    most = min(most, hashes.most)
+    return ClassScorer(topk, partial(rank_listed, score=score, most_rows=most, run=run))
 
 
-def by_linear(scorer: Scorer) -> ListRanking:
-    """Return the ranking of linear classifiers; all classes are scored."""
+def by_linear(scorer: Scorer) -> ClassScorer:
+    """Return what ranks by linear classifiers; all classes are scored."""
 
-    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
+    def topk(rows: RowBlock, k: int) -> Top:
         scores = scorer.scores(rows)
-        if lists is None:
-            return best_first(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, k)
-        ids, best = _empty(rows.n_rows, k)
-        offer_listed(scores, lists, best, ids)
-        return ids, best
+        return best_first(np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores, k)
 
-    return rank
+    def score(rows: RowBlock, lists: CandidateLists) -> Scores:
+        scores: Scores = scorer.scores(rows)[lists.rows, lists.classes]
+        return scores
+
+    return ClassScorer(topk, partial(rank_listed, score=score))
 
 
-def by_classifiers(ranking: ListRanking, late: LateLabels, scorer: LinearScorer) -> ListRanking:
-    """Return a ranking by the sum of its scores and of what `scorer`, classifiers, adds.
+def by_classifiers(base: ClassScorer, late: LateLabels, scorer: LinearScorer) -> ClassScorer:
+    """Return what ranks by the sum of scores and of what `scorer`, classifiers, adds.
 
     Of a row the first :data:`streammach.linear.late.BEST` classes have the sum; others keep their
     scores, but for what these are above the lowest sum.
     """
 
-    def rank(rows: RowBlock, k: int, lists: CandidateLists | None = None) -> Top:
-        most = BEST if lists is not None else max(k, BEST)
-        ids, sums = rank_again(rows, ranking(rows, most), scorer, late.weight)
-        if lists is None:
-            return ids[:, :k], sums[:, :k]
+    def topk(rows: RowBlock, k: int) -> Top:
+        ids, sums = rank_again(rows, base.topk(rows, max(k, BEST)), scorer, late.weight)
+        return ids[:, :k], sums[:, :k]
+
+    def best_listed(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        ids, sums = topk(rows, BEST)
         n, m = ids.shape
         at = lists.places(np.repeat(np.arange(n), m), ids.reshape(-1)).reshape(n, m)
         labels = np.where(at >= 0, np.append(lists.labels, -1)[at], -1)
-        others, scores = ranking(rows, k + m, lists)
+        others, scores = base.best_listed(rows, k + m, lists)
         scores = np.minimum(scores, sums[:, -1:])  # a label has its best one
         both = np.concatenate([labels, others], axis=1).astype(np.int64)
         ids, scores = best_once(both, np.concatenate([sums, scores], axis=1))
         return ids[:, :k], np.where(ids < 0, np.float32(0), scores)[:, :k]
 
-    return rank
+    return ClassScorer(topk, best_listed)
+
+
+def knows_frequencies(model: Model) -> bool:
+    """Return whether a model ranks rows without features by :func:`frequency_scores`."""
+    unknown = model.label_counts is None and model.counts is None
+    return not (model.dense or unknown or model.linear is not None)
+
+
+def frequency_scores(model: Model, ranker: Ranker) -> NDArray[np.float32]:
+    """Return the scores of all classes for a row without features: float32 (K,).
+
+    Weights say little of such a row, so that classes go by their shares of the training rows. Where
+    scores are logarithms they are logarithms by the scale of the calibration: probabilities differ
+    as the shares do. Of a model of rows with one label the shares of their values stand for those
+    of the rows.
+    """
+    if model.label_counts is not None:
+        rows, total = model.label_counts.astype(np.float64), float(model.n_rows)
+    else:
+        assert model.counts is not None, "one of both is known"
+        rows = np.exp(model.counts.log_values.astype(np.float64))
+        total = float(rows.sum())
+    shares = np.maximum(rows, LEAST_ROWS) / max(total, 1.0)
+    if ranker == BLEND or ESTIMATORS[ranker].logarithms:
+        shares = np.log(shares) / model.calibration.beta
+    return shares.astype(np.float32)
+
+
+def by_frequency(base: ClassScorer, model: Model, ranker: Ranker) -> ClassScorer:
+    """Return what ranks as `base`, and rows without features by :func:`frequency_scores`."""
+    if not knows_frequencies(model):
+        return base
+
+    @cache
+    def score_all() -> tuple[Scores, NDArray[np.int64]]:
+        every = frequency_scores(model, ranker)
+        return every, np.argsort(-every, kind="stable")
+
+    def topk(rows: RowBlock, k: int) -> Top:
+        (ids, scores), empty = base.topk(rows, k), rows.empty
+        if len(empty):
+            every, order = score_all()
+            ids[empty], scores[empty] = order[:k], every[order[:k]]
+        return ids, scores
+
+    def best_listed(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        (ids, scores), empty = base.best_listed(rows, k, lists), rows.empty
+        if len(empty):
+            own = lists._replace(first=lists.first[empty], last=lists.last[empty])
+            ids[empty], scores[empty] = rank_listed(
+                rows.take(empty), k, own, score=lambda _, some: score_all()[0][some.classes]
+            )
+        return ids, scores
+
+    return ClassScorer(topk, best_listed)
 
 
 def rows_at_once(n_columns: int) -> int:
     """Return of how many rows the logarithms of all buckets are held at once."""
     return max(1, LOGS_BYTES // (4 * max(n_columns, 1)))
-
-
-def _empty(n: int, k: int) -> Top:
-    return np.empty((n, k), np.int64), np.empty((n, k), np.float32)
 
 
 def hashed_means(

@@ -24,7 +24,7 @@ from streammach.machine import budget as budget_of
 from streammach.model.size import ModelSize, size_in_file
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import Room, is_store
-from streammach.prediction.without_features import FREQUENCY_BYTES
+from streammach.prediction.ranking import FREQUENCY_BYTES
 from streammach.rehearsals import compile_first
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex

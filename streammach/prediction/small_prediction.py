@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
@@ -13,11 +12,10 @@ from streammach.files.raw_text import is_piped
 from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.prediction.diagnose import compile_model
+from streammach.prediction.evaluate import sum_metrics
 from streammach.prediction.inputs import InputCounts, Room, rows_of
-from streammach.prediction.metric_table import EvaluationRequest, MetricSums
+from streammach.prediction.metric_table import EvaluationRequest
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.ranked_rows import rank_rows
-from streammach.rows.block import RowBlock
 
 FEW = Room(rows=64, values=1 << 12, sorted_bytes=1 << 20, lines=())
 
@@ -38,21 +36,13 @@ def rank_first_rows(
         bad_rows=BadRows(skip=True),
     )  # fmt: skip
     with Predictor(model, device="cpu", threads=threads) as predictor:
-        for block in blocks:
-            _rank(predictor, block, place, measured=measured, some_labels=some_labels)
+        block = next(blocks, None)
+        if block is None:
             return
-
-
-def _rank(
-    predictor: Predictor, block: RowBlock, place: Path, *, measured: bool, some_labels: bool
-) -> None:
-    if measured:
-        request = EvaluationRequest()
-        sums = MetricSums(predictor.model, request)
-        sums.add(sums.count(rank_rows(predictor, block, request.most, place)))
-        sums.fields()
-        return
-    first = predictor.labels(np.arange(min(2, predictor.model.spec.n_classes))).tolist()
-    allowed = predictor.limit_labels(first, None) if some_labels else None
-    for probabilities in (False, True):
-        predictor.ranking(probabilities=probabilities, allowed=allowed)(block, 5)
+        if measured:
+            sum_metrics(predictor, [block], EvaluationRequest(), place).fields()
+            return
+        first = predictor.labels(np.arange(min(2, model.spec.n_classes))).tolist()
+        allowed = predictor.limit_labels(first, None) if some_labels else None
+        for probabilities in (False, True):
+            predictor.scorers.topk(block, 5, probabilities=probabilities, allowed=allowed)

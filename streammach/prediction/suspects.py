@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streammach.data.store.dataset import Dataset
 from streammach.errors import UsageError
 from streammach.files.destinations import Foreign, told_by_start
-from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
+from streammach.model.calibration import CANDIDATES, label_probabilities
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.by_class import cell_text
 from streammach.prediction.output import NUMBER, Delimited, TextOutput
@@ -63,32 +63,28 @@ def suspects_of(
     such odds, and classes that are none of the row's labels but so probable. Odds are 0 for rows
     without a feature that the model knows.
     """
-    model, lists, n = predictor.model, block.lists, np.arange(block.n_rows)
-    map_, longest, found = (
-        model.calibration,
-        int(lists.lengths.max(initial=1)),
-        np.zeros(len(n), DOUBT),
-    )
-    ids, scores = predictor.topk_ids(block, max(CANDIDATES, longest + 1), model.calibrated_ranking)
-    own, own_scores = predictor.rank(
-        block, longest, model.calibrated_ranking, allowed=Allowed(seen, only=lists)
-    )
+    scorers, model, lists = predictor.scorers, predictor.model, block.lists
+    longest, n = int(lists.lengths.max(initial=1)), np.arange(block.n_rows)
+    found, by = np.zeros(len(n), DOUBT), model.calibrated_ranking
+    every = scorers.topk(block, max(CANDIDATES, longest + 1), by, probabilities=True)
+    labels = scorers.topk(block, longest, by, allowed=Allowed(seen, only=lists))
+    assert every.p is not None, "they are asked for"
+    ids, own, probable = every.ids, labels.ids, every.p
     hits, last = lists.match(ids), (own >= 0).sum(axis=1) - 1
     first, empty = (~hits).argmax(axis=1), lists.lengths == 0
     others = hits.sum(axis=1) < hits.shape[1]
     if not model.dense:  # it knows nothing of these rows
         others[block.empty] = False
-    if model.listed:
-        probable = label_probabilities(scores, map_)
-        p_own = label_probabilities(own_scores, map_, scores)
-        p = np.where(empty, UNLABELLED, p_own[n, last])
-        other = scores[n, np.minimum(lists.lengths, scores.shape[1] - 1)]
+    p_own, place = np.zeros(0), first
+    if every.left is not None:
+        p = np.where(hits.any(axis=1), (probable * hits).sum(axis=1), every.left)
     else:
-        probable, left = class_probabilities(scores, model.n_labels, map_)
-        p = np.where(hits.any(axis=1), (probable * hits).sum(axis=1), left)
-        other = scores[n, first]
+        p_own = label_probabilities(labels.scores, model.calibration, every.scores)
+        p = np.where(empty, UNLABELLED, p_own[n, last])
+        place = np.minimum(lists.lengths, ids.shape[1] - 1)
+    other = every.scores[n, place]
     best = np.where(others, probable[n, first], 0)
-    odds = map_.beta * (other[:, None] - own_scores)
+    odds = model.calibration.beta * (other[:, None] - labels.scores)
     found["row"], found["label"] = block.numbers, np.where(last < 0, block.classes, own[n, last])
     found["suggestion"], found["probability"] = np.where(others, ids[n, first], -1), p
     found["suggested_probability"] = best

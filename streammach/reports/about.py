@@ -16,7 +16,7 @@ from streammach.model.size import size_in_memory
 from streammach.prediction.by_class import Slice
 from streammach.prediction.evaluate import Evaluation
 from streammach.prediction.metrics import SetMetrics
-from streammach.prediction.order import Predictions
+from streammach.prediction.scorer_sum import Predictions
 from streammach.reports.plan_text import plan_lines
 from streammach.spec.plan import Plan
 from streammach.spec.reported import FigureTable

@@ -29,6 +29,19 @@ class CandidateLists(NamedTuple):
         """Return the lists of rows ``start:stop``."""
         return self._replace(first=self.first[start:stop], last=self.last[start:stop])
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each class, of lists that are not shared: int64 (m,)."""
+        return np.repeat(np.arange(len(self.first)), self.last - self.first)
+
+    def spread(self) -> CandidateLists:
+        """Return lists one behind the other, none of which is shared."""
+        if len(self.first) == 1 and self.last[0] - self.first[0] == len(self.classes):
+            return self
+        starts = np.append(0, np.cumsum(self.last - self.first))
+        at = np.arange(starts[-1]) + np.repeat(self.first - starts[:-1], self.last - self.first)
+        return CandidateLists(starts[:-1], starts[1:], self.classes[at], self.labels[at])
+
     def places(self, rows: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
         """Return where classes int (m,) stand in the lists of rows int (m,), -1 where they do not.
 
@@ -75,17 +88,19 @@ def offer_label(s: Number, label: Number, scores: Array, ids: Array) -> None:
 
 
 @kernel()
-def offer_listed(s: Array, lists: CandidateLists, scores: Array, ids: Array) -> None:
-    """Write the k best labels of listed classes, best first; -1 where there are no more.
+def offer_listed(
+    s: Array, lists: CandidateLists, scores: Array, ids: Array, first: int, last: int
+) -> None:  # fmt: skip
+    """Write the k best labels of rows ``first:last``, best first; -1 where there are no more.
 
     Parameters
     ----------
-    s, lists : float32 (n, K), CandidateLists
-        The scores of all classes, and which count.
-    scores, ids : float32 (n, k), int64 (n, k)
-        Receive the labels and their scores.
+    s, lists : float32 (m,), CandidateLists
+        The scores of listed classes, where they stand.
+    scores, ids, first, last : float32 (n, k), int64 (n, k), int, int
+        Receive the labels and their scores; which rows.
     """
-    for i in range(s.shape[0]):
+    for i in range(first, last):
         scores[i], ids[i] = -np.inf, -1
         for z in range(lists.first[i], lists.last[i]):
-            offer_label(s[i, lists.classes[z]], lists.labels[z], scores[i], ids[i])
+            offer_label(s[z], lists.labels[z], scores[i], ids[i])

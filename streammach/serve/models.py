@@ -97,12 +97,12 @@ class Served:
     ) -> Sequence[list[Explanation] | msgspec.UnsetType]:  # fmt: skip
         """Return why labels have their scores, where that is asked for; or raise Refused."""
         calibrated = request.probabilities or request.threshold is not None
-        explain = self._predictor.reasons(request.explain, calibrated=calibrated)
-        if explain is None:
+        if not request.explain:
             return [msgspec.UNSET] * block.n_rows
         if (n := block.nnz * ids.shape[1]) > MAX_EXPLAINED:
             raise Refused.above("explained", MAX_EXPLAINED, f"{n:,} features that explain")
-        reasons = explain(block, ids)
+        scorers = self._predictor.scorers
+        reasons = scorers.reasons(block, ids, request.explain, calibrated=calibrated)
         places = self._predictor.rows.places(rows, reasons)
         return explanations(reasons, labels, self._predictor.model.features, places)
 

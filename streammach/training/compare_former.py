@@ -49,5 +49,5 @@ def _measure(model: Model, training: Training, rows: RowBlock) -> HeldOutMetrics
     with Predictor(model, device="cpu", threads=training.plan.config.placement.threads) as ranks:
         for start in range(0, rows.n_rows, PIECE_ROWS):
             block = canonicalize(rows.part(start, min(start + PIECE_ROWS, rows.n_rows)), ids)
-            found.append(ranks.topk_ids(block, MOST)[0])
+            found.append(ranks.scorers.topk(block, MOST).ids)
     return measure_ids(rows, np.concatenate(found))

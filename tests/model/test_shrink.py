@@ -86,7 +86,7 @@ def dense_gains(counts, d=D, n_classes=K):
 
 def topk(model, block, k=K):
     with sm.Predictor(model, threads=1) as predictor:
-        return predictor.topk_ids(block, k)
+        return predictor.rank(block, k)
 
 
 @pytest.mark.parametrize(("stored", "levels"), [("int8", 127), ("int4", 7)])

@@ -58,7 +58,7 @@ def test_only_the_first_rows_are_used(made):
     assert (found.n_rows, found.depth_rows) == (70, 70)
     with sm.Dataset.open(test) as data, sm.Predictor(model) as predictor:
         block = data.rows(0, 70)
-        ids, _ = predictor.topk_ids(block, 1)
+        ids, _ = predictor.rank(block, 1)
     assert found.accuracy == (ids[:, 0] == block.classes).mean()
     with pytest.raises(UsageError, match="no such store"):
         diagnose(model, test.with_name("nothing"))

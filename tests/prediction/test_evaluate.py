@@ -94,7 +94,7 @@ def test_rows_by_the_values_of_a_namespace():
     counts = values.zeros
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
         best = np.where(right[start:stop], 0, 1)[:, None]  # the label is 0
-        rows = RankedRows(None, block.part(start, stop), best, None, None)
+        rows = RankedRows(None, block.part(start, stop), best, None)
         added = values.count(rows)
         counts[added.ids] += added.n
     found = values.slices(counts)

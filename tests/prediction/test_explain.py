@@ -52,7 +52,7 @@ def model_like(rng, form, shape, logistic):
 
 def score_of(predictor, row, class_id, name):
     """The predictor's score of a class."""
-    ids, scores = predictor.topk_ids(row, K, name)
+    ids, scores = predictor.rank(row, K, name)
     return scores[ids == class_id][0]
 
 
@@ -63,7 +63,7 @@ def test_all_adds_up_and_what_is_left_out_is_missed(form, shape, logistic, rng):
     rows = block_of(rng, 9, D, K, values="normal")
     with Predictor(model, threads=1) as predictor:
         for name in [BLEND] if shape == "counts alone" else [BLEND, *estimators()]:
-            ids, scores = predictor.topk_ids(rows, 3, name)
+            ids, scores = predictor.rank(rows, 3, name)
             why = predictor.explainer(name)
             reasons = why.reasons(rows, ids, D)  # of all features
             assert np.allclose(reasons["score"], scores, **NEAR), name

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.model.calibration import Calibration
+from streammach.model.calibration import Calibration, label_probabilities
 from streammach.prediction.metric_table import METRICS, EvaluationRequest, MetricSums
 from streammach.prediction.metrics import HIT_VALUES, metrics_at, propensities
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
+from streammach.prediction.scorer_sum import BestLabels
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -66,10 +67,11 @@ def rows_with(lists):
 def summed(counts, n_train, parts, calibration=None, **asked):
     """The sums of blocks of rankings int64 (n, k), their scores, and lists of labels."""
     names = Names.of([f"label {i}" for i in range(len(counts))])
-    facts = ClassFacts(names, 0, counts, n_train, calibration)
+    facts = ClassFacts(names, 0, counts, n_train)
     sums = MetricSums(facts, EvaluationRequest(**asked))
     for ids, scores, lists in parts:
-        sums.add(sums.count(RankedRows(facts, rows_with(lists), ids, ids, scores)))
+        p = None if calibration is None else label_probabilities(scores, calibration)
+        sums.add(sums.count(RankedRows(facts, rows_with(lists), ids, BestLabels(ids, scores, p))))
     return sums
 
 

@@ -15,9 +15,9 @@ import pytest
 from streammach.errors import UsageError
 from streammach.files.destinations import Destination
 from streammach.prediction.explain import LINES, reason_type
-from streammach.prediction.order import Predictions
 from streammach.prediction.output import OUTPUT_FORMATS, Shape
 from streammach.prediction.predict import not_predictions, output_of, writing
+from streammach.prediction.scorer_sum import Predictions
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
 

@@ -15,6 +15,7 @@ from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import TILTS, largest_discount
+from streammach.prediction.request import PredictionRequest
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.label_lists import LabelLists
 from tests.builders import block_of, open_backend, spec_of, training
@@ -109,7 +110,7 @@ def test_rows_to_predict_need_no_labels_and_may_hold_unknown_features(trained, t
     path.write_text("|w own3_0 own3_1 never_seen\nsomething |q strange\n")
     seen = InputCounts()
     with Predictor(model) as predictor:
-        (part,) = predictor.stream(path, 2, seen=seen)
+        (part,) = predictor.rank_input(path, PredictionRequest(k=2), seen=seen)
     assert part.ids.shape == (2, 2)
     assert (seen.rows, seen.unknown_values) == (2, 2)
 

@@ -81,7 +81,7 @@ def test_a_predictor_gives_them_in_place_of_scores(trained):
         same, p = predictor.topk(rows, 5, probabilities=True)
         ids, everything = predictor.rank(rows, 1000, probabilities=True)
         best, _ = predictor.rank(rows, 1000)
-        wanted, _ = class_probabilities(predictor.topk_ids(rows, 32)[1], 20, model.calibration)
+        wanted, _ = class_probabilities(predictor.rank(rows, 32)[1], 20, model.calibration)
     assert labels.tolist() == same.tolist()
     assert (p.dtype, p.shape) == (np.float32, scores.shape)
     assert everything.shape == (60, 20)
@@ -135,7 +135,7 @@ def test_probabilities_of_another_ranking_than_the_calibrated_one_are_refused(tr
                 asked()
         ids, _ = predictor.rank(rows, 3, "logsum", probabilities=True)
     with Predictor(model, estimator="logsum") as predictor:
-        assert predictor.topk_ids(rows, 3)[0].tolist() == ids.tolist()
+        assert predictor.rank(rows, 3)[0].tolist() == ids.tolist()
         with pytest.raises(UsageError, match="not of min"):
             predictor.rank(rows, 3, "min", probabilities=True)
     with Predictor(replace(model, estimator="median")) as predictor:  # chosen in training
@@ -148,7 +148,7 @@ def test_labels_of_lists_have_probabilities_of_their_own(trained):
     listed = replace(model, training=replace(model.training, label_share=0.2))
     rows = data.rows(0, 40)
     with Predictor(listed) as predictor:
-        scores = predictor.topk_ids(rows, 32)[1]
+        scores = predictor.rank(rows, 32)[1]
         _, p = predictor.rank(rows, 4, probabilities=True)
         likely, said = predictor.rank(rows, 4, threshold=0.0)
     wanted = label_probabilities(scores, model.calibration)[:, :4].astype(np.float32)

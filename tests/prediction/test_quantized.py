@@ -47,9 +47,7 @@ def test_they_rank_as_a_smaller_model_does(rng, monkeypatch, *, dense, stored, r
     with sm.Predictor(small, threads=2) as predictor:
         for name in ("logsum", "mean"):
             ids, scores = judged.topk(rows, 7, name)
-            expected = predictor.topk_ids(
-                dataclasses.replace(rows, values=rows.values.copy()), 7, name
-            )
+            expected = predictor.rank(dataclasses.replace(rows, values=rows.values.copy()), 7, name)
             np.testing.assert_allclose(scores, expected[1], rtol=1e-4, atol=1e-5)
             assert (ids == expected[0]).mean() > 0.98
     judged.close()

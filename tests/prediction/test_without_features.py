@@ -50,10 +50,10 @@ def test_classes_come_by_frequency_through_every_door(rng, shape, counts, listed
         names = [] if shape == "alone" else estimators()
         for name in names + [BLEND] * (counts != "none"):
             if name == BLEND:
-                way = by_counts(predictor._backend, predictor._best._scorer, "raw")
+                way = by_counts(predictor._backend, predictor.scorers._counts, "raw")
             else:
                 way = by_hashes(predictor._backend, name, "raw")
-            ids, scores = predictor.topk_ids(rows, K, name)
+            ids, scores = predictor.rank(rows, K, name)
             own = way(rows, K)
             assert np.array_equal(ids[full], own[0][full])
             assert scores[full].tobytes() == own[1][full].tobytes()

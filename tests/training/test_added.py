@@ -304,7 +304,7 @@ def test_counts_of_new_classes(rng):
     spec = model.spec.with_more_classes(np.zeros((2, 3), np.uint8))
     for one in (model, replace(model, counts=more, spec=spec)):
         with sm.Predictor(one, threads=1) as predictor:
-            found = predictor.topk_ids(block, 40)
+            found = predictor.rank(block, 40)
         old = [a[found[0] < 30].reshape(-1, 30) for a in found]
         if one is model:
             first = old

@@ -112,5 +112,5 @@ def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny
     run = fit(data, tiny.folder / "run", plan, **FIXED, last_passes=0)
     held = held_out(data, plan)
     with sm.Predictor(run.model) as predictor:
-        after = predictor.topk_ids(held.rows, 5)[1]
+        after = predictor.rank(held.rows, 5)[1]
     assert after[:, 0].mean() > seen[-1][:, 0].mean() + 0.1

@@ -74,7 +74,7 @@ def test_counts_are_those_of_rows_without_lists(stores, tmp_path):
     for i, data in enumerate(stores):
         run = fit(data, tmp_path / str(i), sm.plan(data, n_repetitions=0))
         with sm.Predictor(run.model) as predictor:
-            found.append((run.model.n_pairs, *predictor.topk_ids(data.rows(0, 99), 3)))
+            found.append((run.model.n_pairs, *predictor.rank(data.rows(0, 99), 3)))
     (n_pairs, ids, scores), (pairs_of_text, ids_of_text, scores_of_text) = found
     assert n_pairs == pairs_of_text
     assert (ids == ids_of_text).all()

@@ -139,7 +139,7 @@ def test_a_loaded_model_scores_as_its_arrays_say(run, rng):
     table = model.projection.astype(np.float64)
     z = np.hstack([x, table[-1] * np.cos(x @ table[:D] + table[D])]) @ model.weights + model.bias
     with sm.Predictor(model, device="cpu") as predictor:
-        ids, _ = predictor.topk_ids(block, 1)
+        ids, _ = predictor.rank(block, 1)
     assert (ids[:, 0] == z.argmax(axis=1)).mean() > 0.95
     assert json.loads((run.path / "model" / "model.json").read_text())["n_more"] == model.n_more
 

@@ -130,7 +130,7 @@ def former_on_held_out(run, went, store):
         ids = run.model.features.ids_of(data.features)
     rows = canonicalize(rows.take(np.array(places)), ids)
     with sm.Predictor(run.model, threads=1) as predictor:
-        best = predictor.topk_ids(rows, 5)[0]
+        best = predictor.rank(rows, 5)[0]
     return round(measure_ids(rows, best).accuracy, 3)
 
 

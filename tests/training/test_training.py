@@ -305,7 +305,7 @@ def test_held_out_rows_are_learnt_from_when_all_is_chosen(data, tiny):
 
     def right(run):
         with sm.Predictor(run.model) as predictor:
-            ids, scores = predictor.topk_ids(held.rows, 1)
+            ids, scores = predictor.rank(held.rows, 1)
         return scores[ids[:, 0] == held.rows.classes].sum()
 
     def ran(name, passes, **where):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.jit import Array, kernel
 from streammach.rows.arrays import offer, sort_few
-from streammach.rows.candidate_lists import CandidateLists, offer_label
+from streammach.rows.candidate_lists import CandidateLists
 from streammach.spec.estimators import MINIMUM, SUM, EstimatorKind
 
 
@@ -129,9 +129,9 @@ def best_sums(
 
 
 @kernel(fastmath=False)
-def decode_some(
+def score_listed(
     p: Array, model: CodedClasses, lists: CandidateLists, first: int, last: int, v: Array,
-    scores: Array, ids: Array,
+    scores: Array,
 ) -> None:  # fmt: skip
     """Score the listed classes of rows ``first:last``, as `decode_one` scores all of them.
 
@@ -141,29 +141,19 @@ def decode_some(
         The rows; the buckets of all classes, class by class.
     lists, first, last, v : CandidateLists, int, int, float32 (R,)
         What is scored; which rows; scratch.
-    scores, ids : float32 (n, k), int64 (n, k)
-        Receive the k best labels, best first; -1 where there are no more.
+    scores : float32 (m,)
+        Receives the scores where the classes stand.
     """
     for q in range(first, last):
-        best, where = scores[q], ids[q]
-        best[:], where[:] = -np.inf, -1
         for z in range(lists.first[q], lists.last[q]):
             i: Any = np.int64(lists.classes[z])
-            offer_label(score(p[q], model, i, v), lists.labels[z], best, where)
+            scores[z] = score(p[q], model, i, v)
 
 
-def join_some(
-    p: NDArray[np.float32], codes: NDArray[np.integer], kind: EstimatorKind, lists: CandidateLists,
-    scores: NDArray[np.float32], ids: NDArray[np.int64],
-) -> None:  # fmt: skip
-    """Do the same by an estimator that no kernel knows: `codes` (K, R) are all buckets."""
+def join_listed(
+    p: NDArray[np.float32], codes: NDArray[np.integer], kind: EstimatorKind, lists: CandidateLists
+) -> NDArray[np.float32]:
+    """Return the same by an estimator that no kernel knows: `codes` (K, R) are all buckets."""
     assert kind.join is not None
     columns = np.arange(codes.shape[1]) * (p.shape[1] // codes.shape[1])
-    scores[:], ids[:] = -np.inf, -1
-    for q in range(len(p)):
-        some = slice(lists.first[q], lists.last[q])
-        values = kind.join(p[q][columns + codes[lists.classes[some]]])
-        order = np.argsort(-values, kind="stable")
-        labels = lists.labels[some][order]
-        first = np.sort(np.unique(labels, return_index=True)[1])[: ids.shape[1]]
-        scores[q, : len(first)], ids[q, : len(first)] = values[order][first], labels[first]
+    return kind.join(p[lists.rows[:, None], columns + codes[lists.classes]])

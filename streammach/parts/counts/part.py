@@ -29,7 +29,7 @@ from streammach.parts.counts.warm_counts import WarmCountLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training import Decision, FirstFit, Training
-from streammach.prediction.ranking import ListRanking, Ranking, by_classifiers, by_counts, by_hashes
+from streammach.prediction.ranking import ClassScorer, Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
 from streammach.spec.config import PartPlan, RunConfig
@@ -115,7 +115,7 @@ class CountsDecision(Decision):
             f"{what}: held-out {both} {fit.with_it.text} with, {fit.without.text} without",
         )
 
-    def _rank_by(self, counts: CountWeights) -> ListRanking:
+    def _rank_by(self, counts: CountWeights) -> ClassScorer:
         training, self.counts = self._training, counts
         self._scorer = CountScorer(counts, training.plan.config.placement.threads)
         if self._transform is None:

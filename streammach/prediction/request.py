@@ -1,0 +1,75 @@
+"""What is asked of each row of an input that is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streammach.machine import budget
+from streammach.model.calibration import CANDIDATES
+from streammach.model.model import Model
+from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
+from streammach.prediction.explain import LINES, WORK_BYTES
+from streammach.prediction.output import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionRequest:
+    """What is wanted of each row."""
+
+    k: int  # most classes a row
+    threshold: float | None = None  # the least probability of a label that is given
+    probabilities: bool = False  # whether probabilities stand in place of scores
+    # labels that may be said alone, or may not be said; None without such a limit
+    only: tuple[Any, ...] | None = None
+    never: tuple[Any, ...] | None = None
+    explain: int = 0  # features that raise a score, and that lower it, which are given at most
+
+    @classmethod
+    def of(
+        cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
+        probabilities: bool, explain: int = 0, memory: str | int | None = None,
+    ) -> PredictionRequest:  # fmt: skip
+        """Return what is wanted; labels are read within the memory, or an error is raised."""
+        most = budget(memory).most
+        named = [None if one is None else labels_in(one, most) for one in (only, never)]
+        return cls(
+            k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
+            explain=explain,
+        )  # fmt: skip
+
+    @property
+    def some_labels(self) -> bool:
+        """Whether only some of the labels may be said."""
+        return (self.only, self.never) != (None, None)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the ranking that is calibrated is used."""
+        return self.probabilities or self.threshold is not None
+
+    @property
+    def best(self) -> int:
+        """Classes that are ranked of each row."""
+        return max(self.k, CANDIDATES) if self.calibrated else self.k
+
+    @property
+    def cells(self) -> int:
+        """Cells of a row: classes that are ranked, two for what adds to the score of each."""
+        return self.best + 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+
+    @property
+    def beside(self) -> dict[str, int]:
+        """Memory that explaining and files of labels take, by name."""
+        files = bytes_of((*(self.only or ()), *(self.never or ())))
+        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
+        return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
+
+    def shape(self, model: Model, allowed: Allowed | None) -> Shape:
+        """Return what all rows of the table have in common."""
+        word = "probability" if self.probabilities else "score"
+        most = model.n_labels if allowed is None else allowed.n_labels
+        return Shape(
+            k=min(self.k, most), labels=model.labels, word=word, titles=model.titles,
+            features=model.features if self.explain else None,
+        )  # fmt: skip

@@ -91,7 +91,7 @@ class StreammachError(Exception):
         return join_sentences(self.finding, self.hint)
 
     def __str__(self) -> str:
-        return OPTION.sub(_parameter, self.as_command())
+        return name_parameters(self.as_command())
 
 
 def join_sentences(text: str, hint: str | None) -> str:
@@ -102,8 +102,9 @@ def join_sentences(text: str, hint: str | None) -> str:
     return f"{text} {hint}" if ends else f"{text}. {hint}"
 
 
-def _parameter(found: re.Match[str]) -> str:
-    return RENAMED.get(found[1], found[1].replace("-", "_"))
+def name_parameters(text: str) -> str:
+    """Return text that names parameters of functions where it named options of commands."""
+    return OPTION.sub(lambda found: RENAMED.get(found[1], found[1].replace("-", "_")), text)
 
 
 class UsageError(StreammachError, ValueError, exit_code=2, kind="usage"):

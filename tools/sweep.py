@@ -16,7 +16,7 @@ import click
 
 import streammach as sm
 from streammach.cli.main import run
-from streammach.cli.options import numbers
+from streammach.cli.options import read_numbers
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
 
 COLUMNS = ("buckets", "repetitions", "model_bytes", "peak_bytes", "seconds", "accuracy", "top_5")
@@ -42,9 +42,9 @@ class Settings(click.ParamType[Any]):
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--memory", required=True, help="Budget of each training, such as 2GB.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the runs.")
-@click.option("--buckets", callback=numbers, default="32,128", help="Buckets B.")
+@click.option("--buckets", type=read_numbers, default="32,128", help="Buckets B.")
 @click.option(
-    "--repetitions", callback=numbers, default="4,8,16", help="Repetitions R of the grid."
+    "--repetitions", type=read_numbers, default="4,8,16", help="Repetitions R of the grid."
 )
 @click.option("--on", "test", type=click.Path(path_type=Path), help="Rows to compare models on.")
 @click.option("--set", "given", type=Settings(), multiple=True, help="An option of all trainings.")

@@ -5,52 +5,88 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import Document, peak_of, say, say_json, short_path, warn_of_unknown
+from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
+from streammach.data.source_options import SourceOptions
 from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination
 from streammach.machine import budget, size_text
+from streammach.prediction.options import Memory, Threads
 from streammach.progress import ProgressBar
+from streammach.spec.options import keywords_of, option
+from streammach.spec.types import StorePath
 
 if TYPE_CHECKING:
+    from streammach.model.document import Width
     from streammach.model.model import Model
     from streammach.prediction.evaluate import Evaluation
 
 NAMES = ("before", "after")
 UNITS = dict.fromkeys(NAMES, "rows")  # what is counted while models are measured
-LAST = (
-    click.option("--on", metavar="STORE", type=options.STORE_PATH,
-                 help="Measure the model before and after on these rows."),
-    click.option("--force", is_flag=True, help="Replace an existing model."),
-)  # fmt: skip
+MEASURED = "Measure the model before and after on these rows."
 
 
-@command("streammach shrink runs/odp --out small --size 200MB --on test.zarr")
-@click.argument("run", metavar="RUN", type=options.PATH)
-@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
-              help="Folder of the smaller model.")  # fmt: skip
-@click.option("--size", metavar="SIZE", help="Most bytes of the model's files, such as 200MB.")
-@click.option("--weights", type=click.Choice(["float32", "float16", "float10", "int8", "int4"]),
-              help="Type of the weights, no wider than they are.  "
-                   "[default: int8; dense rows as they are]")  # fmt: skip
-@click.option("--repetitions", type=int, metavar="R", help="Repetitions to keep.  [default: all]")
-@click.option("--pairs", type=click.IntRange(0), metavar="N",
-              help="Counted pairs to keep.  [default: all]")  # fmt: skip
-@click.option("--min-count", type=click.IntRange(1), metavar="M",
-              help="Leave out features that fewer training rows hold.")  # fmt: skip
-@click.option("--store", metavar="STORE", type=options.STORE_PATH,
-              help="Training store, for --min-count.  [default: the run's]")  # fmt: skip
-@options.add_shared_options(
-    *LAST, options.memory_option, options.threads_option, *options.CACHE, options.progress_option
-)
-def shrink(*, run: Path, out: Path, given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ShrinkOptions:
+    """How small a model becomes, and where it goes."""
+
+    out: Path = option(..., "Folder of the smaller model.", "MODEL")
+    size: str | None = option(None, "Most bytes of the model's files, such as 200MB.", "SIZE")
+    weights: Width | None = option(
+        None, "Type of the weights, no wider than they are.", usual="int8; dense rows as they are",
+        words=("float32", "float16", "float10", "int8", "int4"),
+    )  # fmt: skip
+    repetitions: int | None = option(None, "Repetitions to keep.", "R", usual="all")
+    pairs: int | None = option(None, "Counted pairs to keep.", "N", usual="all", least=0)
+    min_count: int | None = option(
+        None, "Leave out features that fewer training rows hold.", "M", least=1
+    )
+    store: StorePath | None = option(
+        None, "Training store, for --min-count.", "STORE", usual="the run's"
+    )
+    on: StorePath | None = option(None, MEASURED, "STORE")
+    force: bool = option(False, "Replace an existing model.")
+    room: Threads = field(default_factory=Threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOptions:
+    """How rows of new classes are read, and where the model goes."""
+
+    out: Path = option(..., "Folder of the model with more classes.", "MODEL")
+    on: StorePath | None = option(None, MEASURED, "STORE")
+    force: bool = option(False, "Replace an existing model.")
+    source: SourceOptions = field(default_factory=SourceOptions)
+    room: Threads = field(default_factory=Threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsOptions:
+    """How labels change, and where the model goes."""
+
+    out: Path = option(..., "Folder of the changed model.", "MODEL")
+    rename: Path | None = option(
+        None, "Old label, a tab, new label in each line: two with one new label are merged, one "
+        "without a new label is said no more.", "FILE",
+    )  # fmt: skip
+    vocabulary: Path | None = option(
+        None, "Label, a tab and its title in words in each line; or titles of labels 0, 1 and so "
+        "on.", "FILE",
+    )  # fmt: skip
+    force: bool = option(False, "Replace an existing model.")
+    room: Memory = field(default_factory=Memory)
+
+
+@command("streammach shrink runs/odp --out small --size 200MB --on test.zarr", cached=True)
+@click.argument("run", metavar="RUN", type=PATH)
+def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -> None:
     """Make a smaller model from that of a run, or from a smaller one.
 
     Weights become int8 with a scale for each feature, and everything is compressed. With --size
@@ -63,23 +99,27 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
     from streammach.training.derived import smaller
     from streammach.training.model_form import kept_text
 
-    stores = [path for path in (given.store, given.on) if path is not None]
-    Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *stores])
-    projected = _check_memory(run, given)
+    out, on, room = options.out, options.on, options.room
+    stores = [path for path in (options.store, on) if path is not None]
+    Destination(out, not_a_model, force=options.force, inputs=[folder_of(run), *stores])
+    projected = _check_memory(run, room, on)
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}
-    if given.on is not None:
+    if on is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
-    with ProgressBar(given.progress, UNITS, stages) as shown:
+    with ProgressBar(progress, UNITS, stages) as shown:
         shown("open", 0, 0)
         whole = Model.load(run)
         shown("shrink", 0, 0)
-        small = smaller(whole, run, **given.of(smaller))
+        small = smaller(
+            whole, run, size=options.size, weights=options.weights, store=options.store,
+            repetitions=options.repetitions, pairs=options.pairs, min_count=options.min_count,
+        )  # fmt: skip
         shown("write", 0, 0)
-        small.save(out, force=given.force)
-        found = _evaluate_models((whole, small), given, shown)
+        small.save(out, force=options.force)
+        found = _evaluate_models((whole, small), on, room, shown)
     peak = peak_of(projected)
     sizes = disk_bytes(out), disk_bytes(run), size_in_file(out).n_bytes
-    if given.as_json:
+    if as_json:
         say_json({
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
@@ -92,31 +132,24 @@ def shrink(*, run: Path, out: Path, given: Arguments) -> None:
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
         f"{size_text(sizes[2])} in memory; {kept_text(small, whole)}"
     )
-    _say_comparison(found, given.on)
+    _say_comparison(found, on)
 
 
-def _check_memory(run: Path, given: Arguments) -> int:
+def _check_memory(run: Path, room: Memory, on: Path | None = None) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
     from streammach.prediction.room import changing_bytes, room_before
 
-    if given.on is None:
-        return changing_bytes(size_in_file(run), given.memory)
-    asked = given.of(room_before)
-    return room_before(run, "change", given.on, CANDIDATES, **asked).projected_bytes
+    if on is None:
+        return changing_bytes(size_in_file(run), room.memory)
+    return room_before(run, "change", on, CANDIDATES, **keywords_of(room)).projected_bytes
 
 
-@command("streammach add runs/odp new.vw --out more --on test.zarr")
-@click.argument("run", metavar="RUN", type=options.PATH)
-@click.argument("source", metavar="ROWS", type=options.STORE_PATH)
-@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
-              help="Folder of the model with more classes.")  # fmt: skip
-@options.add_shared_options(
-    *LAST, options.format_option, *options.LAYOUT, *options.SOURCE, options.memory_option,
-    options.threads_option, *options.CACHE, options.progress_option,
-)  # fmt: skip
-def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
+@command("streammach add runs/odp new.vw --out more --on test.zarr", cached=True, without=OF_TABLES)
+@click.argument("run", metavar="RUN", type=PATH)
+@click.argument("source", metavar="ROWS", type=STORE_PATH)
+def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json: bool) -> None:
     """Add classes to a trained model, from rows of their own.
 
     ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
@@ -128,21 +161,24 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
     from streammach.training.derived import add_classes  # compiled code loads on demand
 
     stages = {"open": 0.5, "read": 5.0, "add": 2.0, "write": 1.0}
-    if given.on is not None:
+    out, on, room, how = options.out, options.on, options.room, options.source.one()
+    if on is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
-    with ProgressBar(given.progress, {"read": "rows", **UNITS}, stages) as shown:
+    with ProgressBar(progress, {"read": "rows", **UNITS}, stages) as shown:
         shown("open", 0, 0)
-        asked = given.of(add_classes) | {"progress": shown}
-        found = add_classes(run, source, out, options=given.source(), **asked)
+        found = add_classes(
+            run, source, out, options=how, memory=room.memory, threads=room.threads,
+            force=options.force, progress=shown,
+        )  # fmt: skip
         shown("write", 0, 0)
-        found.model.save(out, force=given.force)
-        measured = _evaluate_models((found.before, found.model), given, shown)
+        found.model.save(out, force=options.force)
+        measured = _evaluate_models((found.before, found.model), on, room, shown)
     if found.left_out:
         what = f"{found.left_out:,} rows without a new label were left out: {short_path(source)}"
         warnings.warn(what, stacklevel=2)
     warn_of_unknown(found.unknown_values, source)
     peak = peak_of(found.projected_bytes)
-    if given.as_json:
+    if as_json:
         say_json({
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": len(found.labels), "rows": found.n_rows,
@@ -155,21 +191,12 @@ def add(*, run: Path, source: Path, out: Path, given: Arguments) -> None:
         f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
         f"new, from {found.n_rows:,} rows"
     )
-    _say_comparison(measured, given.on)
+    _say_comparison(measured, on)
 
 
 @command("streammach labels runs/odp --rename changes.tsv --out renamed")
-@click.argument("run", metavar="RUN", type=options.PATH)
-@click.option("--out", required=True, metavar="MODEL", type=options.PATH,
-              help="Folder of the changed model.")  # fmt: skip
-@click.option("--rename", metavar="FILE", type=options.PATH,
-              help="Old label, a tab, new label in each line: two with one new label are merged, "
-                   "one without a new label is said no more.")  # fmt: skip
-@click.option("--vocabulary", metavar="FILE", type=options.PATH,
-              help="Label, a tab and its title in words in each line; or titles of labels 0, 1 "
-                   "and so on.")  # fmt: skip
-@options.add_shared_options(LAST[1], options.memory_option, options.progress_option)
-def labels(*, run: Path, out: Path, given: Arguments) -> None:
+@click.argument("run", metavar="RUN", type=PATH)
+def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -> None:
     """Rename, merge or remove labels of a trained model, and give them titles.
 
     No score changes. A merged label has the score of the best of its classes. Probabilities of rows
@@ -180,13 +207,14 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
     from streammach.model.label_changes import LabelChanges, entitle, rename
     from streammach.model.model import Model, folder_of  # compiled code loads on demand
 
-    ways = {"renamed": (rename, given.rename), "titles": (entitle, given.vocabulary)}
+    ways = {"renamed": (rename, options.rename), "titles": (entitle, options.vocabulary)}
+    out, memory = options.out, options.room.memory
     files = [path for _, path in ways.values() if path is not None]
     if not files:
         raise UsageError("nothing is to be changed: --rename, --vocabulary")
-    Destination(out, not_a_model, force=given.force, inputs=[folder_of(run), *files])
-    projected, room = _check_memory(run, given.but(on=None)), budget(given.memory).most
-    with ProgressBar(given.progress, {}, {"open": 0.5, "write": 1.0}) as shown:
+    Destination(out, not_a_model, force=options.force, inputs=[folder_of(run), *files])
+    projected, room = _check_memory(run, options.room), budget(memory).most
+    with ProgressBar(progress, {}, {"open": 0.5, "write": 1.0}) as shown:
         shown("open", 0, 0)
         model, done = Model.load(run), LabelChanges()
         for change, path in ways.values():
@@ -194,9 +222,9 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
                 model, more = change(model, path, room - projected)
                 done = dataclasses.replace(done, **{k: n for k, n in vars(more).items() if n})
         shown("write", 0, 0)
-        model.save(out, force=given.force)
+        model.save(out, force=options.force)
     found = {"model": str(out), "labels": model.n_labels, **vars(done)}
-    if given.as_json:
+    if as_json:
         say_json(found | {"projected_bytes": projected, "peak_bytes": peak_of(projected)})
         return
     words = ", ".join(f"{n:,} {what}" for what, n in vars(done).items() if n)
@@ -205,20 +233,22 @@ def labels(*, run: Path, out: Path, given: Arguments) -> None:
 
 
 def _evaluate_models(
-    models: Sequence[Model], given: Arguments, shown: ProgressBar
+    models: Sequence[Model], on: Path | None, room: Threads, shown: ProgressBar
 ) -> list[Evaluation]:
     """Return what models reach on the rows of --on, one after the other; nothing without it."""
     from streammach.prediction.evaluate import evaluate  # compiled code loads on demand
     from streammach.prediction.predictor import Predictor
 
-    found = []
-    for name, model in zip(NAMES, models if given.on is not None else (), strict=False):
+    found: list[Evaluation] = []
+    if on is None:
+        return found
+    for name, model in zip(NAMES, models, strict=False):
 
         def show_progress(_: str, done: float, total: float, stage: str = name) -> None:
             shown(stage, done, total)
 
-        with Predictor(model, memory=given.memory, threads=given.threads) as predictor:
-            found.append(evaluate(predictor, given.on, progress=show_progress))
+        with Predictor(model, memory=room.memory, threads=room.threads) as predictor:
+            found.append(evaluate(predictor, on, progress=show_progress))
     return found
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import peak_of, say, say_json, say_lines, short_path
+from streammach.cli.options import STORE_PATH, command, sources_argument
 from streammach.clock import Clock
+from streammach.data.source_options import BadRowOptions, ConvertOptions, SourceOptions
 from streammach.errors import StoreError
 from streammach.machine import number_text, percent_text, size_text, time_text
+from streammach.planning.constraints import Constraints
 from streammach.progress import ProgressBar
+from streammach.spec.options import keywords_of, option
+from streammach.spec.training import TrainingOptions
 
 if TYPE_CHECKING:
     from streammach.data.convert import Conversion
@@ -30,12 +34,10 @@ VALUES = {
 
 
 @command("streammach explore train.vw.gz")
-@options.sources_argument
-@options.add_shared_options(
-    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
-    options.progress_option,
-)  # fmt: skip
-def explore(*, sources: tuple[Path, ...], given: Arguments) -> None:
+@sources_argument
+def explore(
+    *, sources: tuple[Path, ...], options: SourceOptions, progress: str, as_json: bool
+) -> None:
     """Look at the start of sources: what they hold, what their conversion will take.
 
     A few MB of each source are read and nothing is written. What is said of the rest takes it for
@@ -43,8 +45,12 @@ def explore(*, sources: tuple[Path, ...], given: Arguments) -> None:
     """
     from streammach.data.explore import explore as run  # compiled code loads on demand
 
-    found = run(sources, **given.of(run), table=given.table, layout=given.layout)
-    if given.as_json:
+    found = run(
+        sources, format=options.form, labels=options.label_files, x_path=options.x_path,
+        y_path=options.y_path, first_label=options.first_label, multilabel=options.multilabel,
+        table=options.table, layout=options.layout, progress=progress,
+    )  # fmt: skip
+    if as_json:
         say_json({**dataclasses.asdict(found), "mean_row_nnz": found.mean_row_nnz})
         return
     for source in found.sources:
@@ -91,27 +97,12 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-@command("streammach convert train.vw.gz train.zarr")
-@options.sources_argument
-@click.argument("out", metavar="OUT.zarr", type=options.STORE_PATH)
-@options.add_shared_options(
-    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE,
-    click.option("--like", metavar="TRAIN.zarr", type=options.STORE_PATH,
-                 help="Use this store's labels and features: for test data."),
-    click.option("--extend", metavar="OLD.zarr", type=options.STORE_PATH,
-                 help="Make a store of this one's rows and new ones: old ids stay."),
-    click.option("--min-rows", type=int, default=1, show_default=True, metavar="N",
-                 help="Leave out features that fewer rows hold."),
-    *options.BAD_ROWS,
-    click.option("--memory", metavar="SIZE",
-                 help="Memory to work in, such as 1GB.  [default: 2GB, or what is needed]"),
-    options.threads_option,
-    click.option("--seed", type=int, default=0, show_default=True,
-                 help="Decides the order of the rows."),
-    click.option("--force", is_flag=True, help="Replace an existing store."),
-    *options.CACHE, options.progress_option,
-)  # fmt: skip
-def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
+@command("streammach convert train.vw.gz train.zarr", cached=True)
+@sources_argument
+@click.argument("out", metavar="OUT.zarr", type=STORE_PATH)
+def convert(
+    *, sources: tuple[Path, ...], out: Path, options: ConvertOptions, progress: str, as_json: bool
+) -> None:
     """Convert text files, tables or matrices into a compressed, shuffled store.
 
     SRC is VW multiclass, svmlight or XMC text (first line: numbers of rows, columns and labels),
@@ -129,17 +120,17 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     from streammach.data.convert import convert as run  # compiled code loads on demand
     from streammach.data.small_conversion import rehearsal
 
-    with rehearsal(given.memory, given.threads):
-        done = run(list(sources), out, **given.of(run))
+    with rehearsal(options.memory, options.threads):
+        done = run(list(sources), out, **keywords_of(options), progress=progress)
     done = dataclasses.replace(done, seconds=Clock.of_process(None).elapsed_seconds)
     if done.unseen_label_rows:
         warnings.warn(
-            f"{done.unseen_label_rows:,} rows carry a label that {short_path(given.like)} does not "
-            f"have: {short_path(out)}. They are kept and count as wrong",
+            f"{done.unseen_label_rows:,} rows carry a label that {short_path(options.like)} does "
+            f"not have: {short_path(out)}. They are kept and count as wrong",
             stacklevel=1,
         )
     peak = peak_of(done.projected_bytes)
-    if given.as_json:
+    if as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})
         return
     say(
@@ -148,10 +139,10 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     )
     for note in done.notes:
         say(note)
-    if given.extend is not None:
+    if options.extend is not None:
         say(
             f"{done.new_rows:,} rows, {done.new_classes:,} classes and {done.new_features:,} "
-            f"features are not in {short_path(given.extend)}"
+            f"features are not in {short_path(options.extend)}"
         )
     say(f"it took {time_text(done.seconds)}")
     if done.resumed:
@@ -168,10 +159,10 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
         say(f"added up {done.duplicates:,} values of a feature that its row held already")
     if done.rare_features:
         say(
-            f"left out {done.rare_features:,} features of fewer than {given.min_rows:,} rows, with "
-            f"{done.rare_values:,} values"
+            f"left out {done.rare_features:,} features of fewer than {options.min_rows:,} rows, "
+            f"with {done.rare_values:,} values"
         )
-    elif done.single_row_features > SINGLE_SHARE * done.n_features and given.like is None:
+    elif done.single_row_features > SINGLE_SHARE * done.n_features and options.like is None:
         share = percent_text(done.single_row_features / done.nnz)
         say(
             f"{done.single_row_features:,} features are of one row, {share} of the values: "
@@ -180,7 +171,7 @@ def convert(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     if done.unknown_values:
         say(
             f"dropped {done.unknown_values:,} values of features that "
-            f"{short_path(given.like)} does not have"
+            f"{short_path(options.like)} does not have"
         )
 
 
@@ -192,11 +183,16 @@ def conversion_text(made: Conversion) -> str:
     )
 
 
-@command("streammach verify train.zarr")
-@click.argument("store", type=options.STORE_PATH)
-@click.option("--deep", is_flag=True, help="Read every byte, decode every chunk, check every row.")
-@options.add_shared_options(*options.CACHE, options.progress_option)
-def verify(*, store: Path, deep: bool, given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What is checked of a store."""
+
+    deep: bool = option(False, "Read every byte, decode every chunk, check every row.")
+
+
+@command("streammach verify train.zarr", cached=True)
+@click.argument("store", type=STORE_PATH)
+def verify(*, store: Path, options: VerifyOptions, progress: str, as_json: bool) -> None:
     """Check that a store is what was written.
 
     Without --deep: its metadata, that every file is there with its bytes, and the index of each.
@@ -204,39 +200,51 @@ def verify(*, store: Path, deep: bool, given: Arguments) -> None:
     from streammach.data.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
-        problems = dataset.verify(deep=deep, progress=given.progress)
+        problems = dataset.verify(deep=options.deep, progress=progress)
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             raise StoreError(f"{problems[0]}{more}", hint="Copy or convert the store again.")
-        if given.as_json:
+        if as_json:
             say_json({
-                "store": str(store), "ok": True, "deep": deep, "n_rows": dataset.n_rows,
+                "store": str(store), "ok": True, "deep": options.deep, "n_rows": dataset.n_rows,
                 "digest": dataset.digest,
             })  # fmt: skip
             return
-        what = "every chunk is as written" if deep else "every file is there (--deep reads all)"
+        what = (
+            "every chunk is as written"
+            if options.deep
+            else "every file is there (--deep reads all)"
+        )
         say(
             f"{short_path(store)}: complete, format {dataset.root.format}, "
             f"{dataset.n_rows:,} rows; {what}"
         )
 
 
-@command("streammach suspects train.zarr --out suspects.csv --memory 2GB")
-@click.argument("store", type=options.STORE_PATH)
-@click.option("--out", required=True, metavar="FILE", type=options.PATH,
-              help="The list: .csv, .tsv or .jsonl.")  # fmt: skip
-@click.option("--folds", type=click.IntRange(2), default=3, show_default=True, metavar="N",
-              help="Parts of the rows: each is judged by a model of the "
-                   "others.")  # fmt: skip
-@click.option("--all", "everything", is_flag=True,
-              help="List all suspicious rows, not as many as are expected to be "
-                   "wrong.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing list of suspects.")
-@options.add_shared_options(
-    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
-    *options.SHAPE, *options.TRAINING, *options.CACHE, options.progress_option,
+@dataclass(frozen=True, kw_only=True)
+class SuspectsOptions:
+    """How suspects are found, and where they are listed."""
+
+    out: Path = option(..., "The list: .csv, .tsv or .jsonl.", "FILE")
+    folds: int = option(
+        3, "Parts of the rows: each is judged by a model of the others.", "N", least=2
+    )
+    everything: bool = option(
+        False, "List all suspicious rows, not as many as are expected to be wrong.", name="--all"
+    )
+    force: bool = option(False, "Replace an existing list of suspects.")
+    source: SourceOptions = field(default_factory=SourceOptions)
+    bad_rows: BadRowOptions = field(default_factory=BadRowOptions)
+    constraints: Constraints = field(default_factory=Constraints)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+
+
+@command(
+    "streammach suspects train.zarr --out suspects.csv --memory 2GB", cached=True,
+    without=("label_smoothing", "fit_rows", "pair_rows", "judge_rows", "model_size"),
 )  # fmt: skip
-def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
+@click.argument("store", type=STORE_PATH)
+def suspects(*, store: Path, options: SuspectsOptions, progress: str, as_json: bool) -> None:
     """List rows whose labels are probably wrong, the most suspicious ones first.
 
     STORE is a store, or a labelled file of any format that can be converted.
@@ -253,16 +261,18 @@ def suspects(*, store: Path, out: Path, folds: int, given: Arguments) -> None:
     """
     from streammach.training.out_of_fold import suspects as find  # compiled code loads on demand
 
-    with ProgressBar(given.progress, "") as shown:
+    out, folds = options.out, options.folds
+    of_file = [keywords_of(part, changed=True) for part in (options.source, options.bad_rows)]
+    with ProgressBar(progress, "") as shown:
         shown("open", 0, 0)
         found = find(
-            store, out=out, folds=folds, training=given.training(), force=given.force,
-            constraints=given.constraints(), everything=given.everything, progress=shown,
-            **given.of_file(),
+            store, out=out, folds=folds, training=options.training, force=options.force,
+            constraints=options.constraints, everything=options.everything, progress=shown,
+            **of_file[0], **of_file[1],
         )  # fmt: skip
     seconds = Clock.of_process(None).elapsed_seconds
     peak, n_duplicates = peak_of(found.projected_bytes), int((found.rows["duplicates"] > 0).sum())
-    if given.as_json:
+    if as_json:
         say_json({
             "out": str(out), "n_rows": found.n_rows, "n_suspects": found.n_suspects,
             "n_expected": found.n_expected, "n_possible": found.n_possible,

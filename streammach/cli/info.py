@@ -7,18 +7,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import Document, say_json, say_lines
+from streammach.cli.options import STORE_PATH, command
 from streammach.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
 
-@command("streammach info runs/odp")
-@click.argument("path", metavar="STORE|RUN|PART|MODEL", type=options.STORE_PATH)
-@options.add_shared_options(*options.CACHE)
-def info(*, path: Path, given: Arguments) -> None:
+@command("streammach info runs/odp", cached=True)
+@click.argument("path", metavar="STORE|RUN|PART|MODEL", type=STORE_PATH)
+def info(*, path: Path, as_json: bool) -> None:
     """Show what a store, a run, a part of one or a model holds.
 
     For a run, the plan stands beside what was measured.
@@ -33,7 +31,7 @@ def info(*, path: Path, given: Arguments) -> None:
         document, lines = _of_model(path)
     else:
         document, lines = _of_store(path)
-    if given.as_json:
+    if as_json:
         say_json({**document, "lines": lines})
         return
     say_lines(lines)

@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import peak_of, say, say_json, short_path
+from streammach.cli.options import PATH, command
 from streammach.machine import peak_bytes, size_text
+from streammach.prediction.options import Threads
+from streammach.spec.options import keywords_of, option
+from streammach.spec.types import StorePath
 
 
-@command("streammach report runs/odp --on test.zarr")
-@click.argument("run", metavar="RUN", type=options.PATH)
-@click.option("--on", metavar="STORE", type=options.STORE_PATH,
-              help="Labelled rows for the plots of probabilities, class frequency and "
-                   "repetitions.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(min=1), default=20_000, show_default=True,
-              help="Use the first so many of those rows.")  # fmt: skip
-@click.option("--out", metavar="FILE", type=options.PATH,
-              help="Where to write.  [default: RUN/report.html]")  # fmt: skip
-@click.option("--card", metavar="FILE", type=options.PATH,
-              help="Write a card of the model, too, in Markdown: data, figures, use, "
-                   "limits.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing page or card.")
-@options.add_shared_options(
-    options.memory_option, options.threads_option, *options.CACHE, options.progress_option
-)
-def report(*, run: Path, out: Path | None, given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What a report shows, and where it goes."""
+
+    on: StorePath | None = option(
+        None, "Labelled rows for the plots of probabilities, class frequency and repetitions.",
+        "STORE",
+    )  # fmt: skip
+    rows: int = option(20_000, "Use the first so many of those rows.", least=1)
+    out: Path | None = option(None, "Where to write.", "FILE", usual="RUN/report.html")
+    card: Path | None = option(
+        None, "Write a card of the model, too, in Markdown: data, figures, use, limits.",
+        "FILE",
+    )  # fmt: skip
+    force: bool = option(False, "Replace an existing page or card.")
+    room: Threads = field(default_factory=Threads)
+
+
+@command("streammach report runs/odp --on test.zarr", cached=True)
+@click.argument("run", metavar="RUN", type=PATH)
+def report(*, run: Path, options: ReportOptions, progress: str, as_json: bool) -> None:
     """Draw what a run planned, measured and reached.
 
     One HTML file with everything in it.
     """
     from streammach.reports.pages import report as write  # compiled code loads on demand
 
-    made = write(run, out, **given.of(write))
+    made = write(run, **keywords_of(options), progress=progress)
     projected, page = made.projected_bytes, made.page
     peak = peak_bytes() if projected is None else peak_of(projected)
     size = made.path.stat().st_size
-    if given.as_json:
+    if as_json:
         say_json({
             "out": str(made.path), "bytes": size,
             "plots": {plot.name: plot.finding for plot in page.plots},

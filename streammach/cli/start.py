@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import install_handlers, say, say_json, short_path
 from streammach.cli.data import conversion_text
-from streammach.cli.trainings import say_run, train_run
+from streammach.cli.options import PATH, command, sources_argument
+from streammach.cli.trainings import RunOptions, say_run, train_run
+from streammach.data.source_options import ConvertOptions, TableOptions
 from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
-from streammach.processes import run
+from streammach.processes import run as run_process
 from streammach.progress import tell
+from streammach.spec.options import keywords_of, option
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
 PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well
 
 
-@command("streammach fit train.vw.gz --memory 12GB --out runs/odp")
-@options.sources_argument
-@click.option("--out", required=True, metavar="RUN", type=options.PATH,
-              help="Folder of the run; its store goes there, too.")  # fmt: skip
-@options.add_shared_options(
-    options.format_option, *options.TABLE, *options.LAYOUT, *options.SOURCE, *options.BAD_ROWS,
-    *options.RUN, options.progress_option,
-)  # fmt: skip
-def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What convert and train take."""
+
+    out: Path = option(..., "Folder of the run; its store goes there, too.", "RUN")
+    conversion: ConvertOptions = field(default_factory=ConvertOptions)
+    run: RunOptions = field(default_factory=RunOptions)
+
+
+@command("streammach fit train.vw.gz --memory 12GB --out runs/odp",
+         without=("like", "extend", "min_rows"))  # fmt: skip
+@sources_argument
+def fit(*, sources: tuple[Path, ...], options: FitOptions, progress: str, as_json: bool) -> None:
     """Convert files and train on them within a memory budget.
 
     What convert and train do, one after the other: the store is RUN/train.zarr. A --validation that
@@ -41,73 +47,74 @@ def fit(*, sources: tuple[Path, ...], out: Path, given: Arguments) -> None:
     from streammach.training.replacing import check_run_folder
     from streammach.training.run import workplace
 
-    if given.memory is not None:
-        within(memory_limit(), given.memory)
-    check_run_folder(out, resume=given.resume, force=given.force)
+    out, conversion, run = options.out, options.conversion, options.run
+    if conversion.memory is not None:
+        within(memory_limit(), conversion.memory)
+    check_run_folder(out, resume=run.resume, force=run.force)
     workplace(out).open()
-    _store(out / STORE, sources, given)
-    if given.validation is not None and Path(given.validation).is_file():
-        _store(out / HELD_OUT, (Path(given.validation),), given, like=out / STORE)
-        given = given.but(validation=str(out / HELD_OUT))
-    made = train_run(out / STORE, out, given)
-    if say_run(made, given):
+    _store(out / STORE, sources, conversion, progress)
+    validation = run.training.validation
+    if validation is not None and Path(validation).is_file():
+        # that store has the columns of the table
+        source = replace(conversion.source, label_files=(), table=TableOptions())
+        alike = replace(conversion, source=source, like=out / STORE)
+        _store(out / HELD_OUT, (Path(validation),), alike, progress)
+        run = replace(run, training=replace(run.training, validation=str(out / HELD_OUT)))
+    made = train_run(out / STORE, out, run, progress)
+    if say_run(made, as_json=as_json):
         say(f"next: streammach evaluate {short_path(out)} TEST")
 
 
-def _store(
-    store: Path, sources: Sequence[Path], given: Arguments, like: Path | None = None
-) -> None:
+def _store(store: Path, sources: Sequence[Path], options: ConvertOptions, progress: str) -> None:
     """Convert files in a process of its own, unless the store of these files is there already."""
-    from streammach.data.source_options import TableOptions  # compiled code loads on demand
-
-    if like is not None:  # that store has the columns of the table
-        given = given.but(labels=(), **vars(TableOptions()))
-    if store.exists() and _same(store, sources, given, like):
+    if store.exists() and _same(store, sources, options):
         tell(f"{short_path(store)} is there already")
         return
     place = "streammach.cli.start:convert_here"
-    run(place, store, sources, given, like, patience=PATIENCE_SECONDS)
+    run_process(place, store, sources, options, progress, patience=PATIENCE_SECONDS)
 
 
-def convert_here(store: Path, sources: Sequence[Path], given: Arguments, like: Path | None) -> None:
+def convert_here(
+    store: Path, sources: Sequence[Path], options: ConvertOptions, progress: str
+) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
     from streammach.data.convert import convert  # compiled code loads on demand
 
     with install_handlers():
-        done = convert(list(sources), store, **given.of(convert) | {"like": like})
+        done = convert(list(sources), store, **keywords_of(options), progress=progress)
         skipped = f", {sum(done.skipped.values()):,} skipped" if done.skipped else ""
         tell(f"{conversion_text(done)}{skipped}")
         tell(f"it took {time_text(done.seconds)}")
 
 
-def _same(store: Path, sources: Sequence[Path], given: Arguments, like: Path | None) -> bool:
+def _same(store: Path, sources: Sequence[Path], options: ConvertOptions) -> bool:
     """Return whether a store is of these files; one that is not is refused, or made anew."""
     from streammach.data.conversion.request import difference_from  # compiled code loads on demand
     from streammach.data.convert import tidy
-    from streammach.data.source_options import SourceOptions
 
-    said = given.of(SourceOptions) | {"labels": None, "table": given.table, "layout": given.layout}
-    alike = SourceOptions(**said)
-    wrong = difference_from(
-        store, sources, alike.each(len(sources), given.labels), like=like,
-        on_bad_row=given.on_bad_row, seed=given.seed,
+    difference = difference_from(
+        store, sources, options.source.each(len(sources)), like=options.like,
+        on_bad_row=options.bad_rows.on_bad_row, seed=options.seed,
     )  # fmt: skip
-    if wrong is not None and given.force:
+    if difference is not None and options.force:
         return False
-    if wrong is not None:
+    if difference is not None:
         hint = "Use another --out, or remove it."
-        raise MismatchError(wrong, path=store, hint=hint)
+        raise MismatchError(difference, path=store, hint=hint)
     tidy(store)
     return True
 
 
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """Where a demo works."""
+
+    folder: Path = option(Path("streammach-demo"), "Where data and model are made.", "DIR")
+    force: bool = option(False, "Replace an earlier demo there.")
+
+
 @command("streammach demo")
-@click.option("--folder", metavar="DIR", type=options.PATH,
-              default="streammach-demo", show_default=True,
-              help="Where data and model are made.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an earlier demo there.")
-@options.add_shared_options()
-def demo(*, folder: Path, force: bool, given: Arguments) -> None:
+def demo(*, options: DemoOptions, as_json: bool) -> None:
     """Do the whole job on a real data set.
 
     The job is to guess the next identifier of Python code. The data are made from this Python's own
@@ -115,15 +122,14 @@ def demo(*, folder: Path, force: bool, given: Arguments) -> None:
     """
     from streammach.demo import run_demo  # loads on demand
 
-    figures = run_demo(folder, quiet=given.as_json, force=force)
-    if given.as_json:
+    figures = run_demo(options.folder, quiet=as_json, force=options.force)
+    if as_json:
         say_json(figures)
 
 
 @command("streammach compile runs/odp", "compile")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=options.PATH)
-@options.add_shared_options()
-def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH)
+def compile_(*, runs: tuple[Path, ...], as_json: bool) -> None:
     """Compile what predictions need, and keep it.
 
     Kernels are compiled at their first call and kept in a folder of the user's. In an image of a
@@ -143,7 +149,7 @@ def compile_(*, runs: tuple[Path, ...], given: Arguments) -> None:
         tell(f"compiling for {without_secrets(short_path(folder))}")
         compile_model(Model.load(folder))
     seconds, (n_kernels, n_bytes) = time.monotonic() - began, kept_kernels()
-    if given.as_json:
+    if as_json:
         say_json({"folder": CACHE_DIR, "kernels": n_kernels, "bytes": n_bytes, "seconds": seconds})
         return
     say(

@@ -5,36 +5,75 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from streammach.cli import options
-from streammach.cli.arguments import Arguments, command
 from streammach.cli.console import peak_of, say, say_json, short_path
+from streammach.cli.options import PATH, STORE_PATH, command
+from streammach.clock import Clock
 from streammach.errors import UsageError, clean
 from streammach.figures import figures_text
 from streammach.files.urls import locate
 from streammach.machine import DEFAULT_MEMORY, size_text, time_text
+from streammach.planning.constraints import Constraints
 from streammach.progress import ProgressBar
+from streammach.spec.options import option
+from streammach.spec.training import TrainingOptions
+from streammach.spec.types import StorePath
 
 if TYPE_CHECKING:
     from streammach.data.store.dataset import Dataset
-    from streammach.planning.constraints import Constraints
     from streammach.spec.plan import Plan
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
     from streammach.training.warm_start import Start
 
 LARGE = 0.1  # share of the time from which on a stage is named
+CLASS_WEIGHTS = {"unit": "balanced|FILE", "usual": "1 each"}
 
 
-@command("streammach plan train.zarr --memory 12GB")
-@click.argument("store", type=options.STORE_PATH)
-@options.add_shared_options(*options.SHAPE, *options.CACHE)
-def plan(*, store: Path, given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is planned and trained."""
+
+    constraints: Constraints = field(default_factory=Constraints)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    class_weight: str | None = option(
+        None, "What rows count for by their class: balanced, all classes alike; or a file of "
+        "labels, a tab and a weight in each line.", **CLASS_WEIGHTS,
+    )  # fmt: skip
+    checkpoint_minutes: float = option(10.0, "Time between checkpoints.", "X", least=0)
+    resume: bool = option(False, "Go on with an interrupted run.")
+    force: bool = option(False, "Replace a run that is there, if nothing else is in its folder.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What is trained: a run, one that goes on from another, or a part of one."""
+
+    out: Path = option(..., "Folder of the run.", "RUN")
+    run: RunOptions = field(default_factory=RunOptions)
+    start: Path | None = option(
+        None, "Go on from a run whose store this one extends: one epoch of the new rows and of "
+        "some old ones.", "RUN",
+    )  # fmt: skip
+    part: str | None = option(
+        None, "Train the repetitions of one of N parts alone, such as 3/8; merge joins them.",
+        "K/N",
+    )  # fmt: skip
+    settings: Path | None = option(
+        None, "With --part: another part, where transform and rate are decided already.",
+        "PART", usual="decided again",
+    )  # fmt: skip
+
+
+@command("streammach plan train.zarr --memory 12GB", cached=True)
+@click.argument("store", type=STORE_PATH)
+def plan(*, store: Path, constraints: Constraints, as_json: bool) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
@@ -44,95 +83,92 @@ def plan(*, store: Path, given: Arguments) -> None:
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
     from streammach.reports.plan_text import plan_document, plan_lines
 
-    chosen = choose(store, given.constraints())
-    if given.as_json:
+    chosen = choose(store, constraints)
+    if as_json:
         say_json(plan_document(chosen))
         return
-    names = ("memory", "buckets", "repetitions", "time", "latency")
-    said = ((name, getattr(given, name)) for name in names)
-    again = "".join(f" --{name} {value}" for name, value in said if value is not None)
+    decisive = {
+        "memory": constraints.memory, "buckets": constraints.n_buckets,
+        "repetitions": constraints.n_repetitions, "time": constraints.time,
+        "latency": constraints.latency,
+    }  # fmt: skip
+    again = "".join(f" --{name} {x}" for name, x in decisive.items() if x is not None)
     command = f"streammach train {clean(store, 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)
 
 
-@command("streammach train train.zarr --out runs/odp --memory 12GB")
-@click.argument("store", type=options.STORE_PATH)
-@click.option("--out", required=True, metavar="RUN", type=options.PATH,
-              help="Folder of the run.")  # fmt: skip
-@options.add_shared_options(
-    *options.RUN,
-    click.option("--start", metavar="RUN", type=options.PATH,
-                 help="Go on from a run whose store this one extends: one epoch of the new rows "
-                      "and of some old ones."),
-    click.option("--part", metavar="K/N",
-                 help="Train the repetitions of one of N parts alone, such as 3/8; merge joins "
-                      "them."),
-    click.option("--settings", metavar="PART", type=options.PATH,
-                 help="With --part: another part, where transform and rate are decided already.  "
-                      "[default: decided again]"),
-    *options.of_faces("train"), *options.CACHE, options.progress_option,
-)  # fmt: skip
-def train(*, store: Path, out: Path, given: Arguments) -> None:
+@command("streammach train train.zarr --out runs/odp --memory 12GB", cached=True,
+         elsewhere="train")  # fmt: skip
+@click.argument("store", type=STORE_PATH)
+def train(
+    *, store: Path, options: TrainOptions, elsewhere: Any, progress: str, as_json: bool
+) -> None:
     """Train a model within a memory budget.
 
     Without --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB; 2GB where
     parts of a run are trained apart. Transform, learning rate and estimator are chosen on held-out
     rows where they are not given; what was chosen and why is said.
     """
-    if given.part is None and given.settings is not None:
+    if options.part is None and options.settings is not None:
         raise UsageError("a whole run decides itself: --settings without --part")
-    elsewhere = options.elsewhere(given)
-    if given.start is not None and (elsewhere is not None or given.part is not None):
+    if options.start is not None and (elsewhere is not None or options.part is not None):
         raise UsageError("what goes on from a run is trained at once, here: --start")
     if elsewhere is not None:
-        say_run(elsewhere.train(store, out, given), given)
-    elif given.part is not None:
-        _train_part(store, out, given)
+        say_run(elsewhere.train(store, options, progress), as_json=as_json)
+    elif options.part is not None:
+        _train_part(store, options, options.part, progress, as_json=as_json)
     else:
-        say_run(train_run(store, out, given), given)
+        run = train_run(store, options.out, options.run, progress, start=options.start)
+        say_run(run, as_json=as_json)
 
 
-def train_run(store: Path, out: Path, given: Arguments) -> Run:
+def train_run(
+    store: Path, out: Path, options: RunOptions, progress: str, *, start: Path | None = None
+) -> Run:
     """Plan and train as asked; tell how it goes."""
-    with planned_rows(store, out, given) as (rows, chosen, shown, start):
+    opened = planned_rows(store, out, options, progress, start=start)
+    with opened as (rows, chosen, shown, origin):
         from streammach.training.replacing import run_folder  # loads on demand
         from streammach.training.run import Run
         from streammach.training.small_training import rehearsal
 
-        trainer = _trainer(chosen, given, shown, start)
+        trainer = _trainer(chosen, options, shown, origin)
         say_plan(rows, out, chosen, (chosen.projected_bytes, shown))
-        place = run_folder(out, force=given.force, resume=given.resume)
+        place = run_folder(out, force=options.force, resume=options.resume)
         with rehearsal(chosen), place as folder:
-            trainer.fit(rows, folder, resume=given.resume)
+            trainer.fit(rows, folder, resume=options.resume)
         return Run.open(out)
 
 
-def _train_part(store: Path, out: Path, given: Arguments) -> None:
+def _train_part(
+    store: Path, options: TrainOptions, part: str, progress: str, *, as_json: bool
+) -> None:
     from streammach.training.run import PART_OF_RUN  # compiled code loads on demand
     from streammach.training.run_part import PartNumber
 
-    number = PartNumber.of_text(given.part)
-    with planned_rows(store, out, given, PART_OF_RUN, apart=True) as (rows, plan, shown, _):
-        number.check(plan, given.training())
-        projected = number.projected_bytes(plan, decides=given.settings is None)
+    number, run, out = PartNumber.of_text(part), options.run, options.out
+    opened = planned_rows(store, out, run, progress, PART_OF_RUN, apart=True)
+    with opened as (rows, plan, shown, _):
+        number.check(plan, run.training)
+        projected = number.projected_bytes(plan, decides=options.settings is None)
         say_plan(rows, out, plan, (projected, shown), f"part {number} of ")
-        part = _trainer(plan, given, shown).fit_part(
-            rows, out, (number.number, number.of), settings=given.settings, resume=given.resume
+        made = _trainer(plan, run, shown).fit_part(
+            rows, out, (number.number, number.of), settings=options.settings, resume=run.resume
         )
-    first, last = part.repetitions
-    assert part.settings is not None, "it is finished"
-    if given.as_json:
+    first, last = made.repetitions
+    assert made.settings is not None, "it is finished"
+    if as_json:
         say_json({
-            "part": str(part.path), "number": number.number, "of": number.of,
+            "part": str(made.path), "number": number.number, "of": number.of,
             "first_repetition": first + 1, "last_repetition": last,
-            "repetitions": plan.n_repetitions, "epochs": part.settings.training.epochs,
+            "repetitions": plan.n_repetitions, "epochs": made.settings.training.epochs,
             "projected_bytes": projected, "peak_bytes": peak_of(projected),
         })  # fmt: skip
         return
     say(
-        f"{short_path(part.path)}: part {number}, repetitions {first + 1} to {last} of "
-        f"{plan.n_repetitions}, {part.settings.training.epochs} epochs; peak "
+        f"{short_path(made.path)}: part {number}, repetitions {first + 1} to {last} of "
+        f"{plan.n_repetitions}, {made.settings.training.epochs} epochs; peak "
         f"{size_text(peak_of(projected))} of {size_text(projected)} projected"
     )
     say("all parts make a run: streammach merge RUN PART...")
@@ -140,13 +176,14 @@ def _train_part(store: Path, out: Path, given: Arguments) -> None:
 
 @contextmanager
 def planned_rows(
-    store: Path, out: Path, given: Arguments, kind: str = "run", *, apart: bool = False
-) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:
+    store: Path, out: Path, options: RunOptions, progress: str, kind: str = "run", *,
+    apart: bool = False, start: Path | None = None,
+) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:  # fmt: skip
     """Yield a store, or its view by weights of classes, its plan, what tells, where it starts.
 
     Where its parts are trained `apart`, perhaps by several machines, all of them plan alike.
     """
-    with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
+    with ExitStack() as opened, ProgressBar(progress, "") as shown:
         shown("plan", 0, 0)
         from streammach.data.class_weights import weigh_classes  # compiled code loads on demand
         from streammach.data.store.dataset import Dataset
@@ -155,23 +192,22 @@ def planned_rows(
         from streammach.training.replacing import check_run_folder
         from streammach.training.warm_start import Start
 
-        check_run_folder(out, resume=given.resume, force=given.force, kind=kind)
+        check_run_folder(out, resume=options.resume, force=options.force, kind=kind)
         rows: Path | Dataset = store
-        run = vars(given).get("start")
-        if given.class_weight is not None or run is not None:
+        if options.class_weight is not None or start is not None:
             rows = opened.enter_context(Dataset.open(store))
-            if given.class_weight is not None:
-                rows = weigh_classes(rows, given.class_weight)
-        speed(again=not (apart or given.resume))  # those plan as they did
-        fixed = _constraints(out, given, apart=apart)
-        if run is None or isinstance(rows, Path):
+            if options.class_weight is not None:
+                rows = weigh_classes(rows, options.class_weight)
+        speed(again=not (apart or options.resume))  # those plan as they did
+        fixed = _constraints(out, options, apart=apart)
+        if start is None or isinstance(rows, Path):
             yield rows, choose(rows, fixed), shown, None
             return
-        start = Start.of(run, rows)
-        yield rows, start.plan(rows, fixed), shown, start
+        origin = Start.of(start, rows)
+        yield rows, origin.plan(rows, fixed), shown, origin
 
 
-def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
+def _constraints(out: Path, options: RunOptions, *, apart: bool) -> Constraints:
     """Return what is fixed of a run's plan: its memory, too, where another machine plans it again.
 
     Parts of a run are planned by each machine, and a run that goes on when other memory is free.
@@ -179,25 +215,27 @@ def _constraints(out: Path, given: Arguments, *, apart: bool) -> Constraints:
     from streammach.training.run import budget_of  # compiled code loads on demand
     from streammach.training.trainer import rows_held_out
 
-    found = given.constraints().beside(given.training())
+    fixed = options.constraints.beside(options.training)
     if apart:  # repetitions are trained apart
-        found = dataclasses.replace(found, parts={"linear": "off", **found.parts})
-    if given.validation is not None:
-        found = dataclasses.replace(found, held_out_rows=rows_held_out(given.validation))
-    if found.shaped or found.memory is not None:
-        return found
-    kept = budget_of(out) if given.resume else None
-    return dataclasses.replace(found, memory=DEFAULT_MEMORY if apart else kept)
+        fixed = dataclasses.replace(fixed, parts={"linear": "off", **fixed.parts})
+    if options.training.validation is not None:
+        n_rows = rows_held_out(options.training.validation)
+        fixed = dataclasses.replace(fixed, held_out_rows=n_rows)
+    if fixed.shaped or fixed.memory is not None:
+        return fixed
+    kept = budget_of(out) if options.resume else None
+    return dataclasses.replace(fixed, memory=DEFAULT_MEMORY if apart else kept)
 
 
 def _trainer(
-    plan: Plan, given: Arguments, shown: ProgressBar, start: Start | None = None
+    plan: Plan, options: RunOptions, shown: ProgressBar, start: Start | None = None
 ) -> Trainer:
     from streammach.training.trainer import Trainer  # compiled code loads on demand
 
     return Trainer(
-        plan, given.training(), callbacks=watchers(shown),
-        checkpoint_minutes=given.checkpoint_minutes, clock=given.clock(), start=start,
+        plan, options.training, callbacks=watchers(shown), start=start,
+        checkpoint_minutes=options.checkpoint_minutes,
+        clock=Clock.of_process(options.constraints.seconds),
     )  # fmt: skip
 
 
@@ -239,9 +277,9 @@ def _stages(result: Result) -> str:
     )
 
 
-def say_run(run: Run, given: Arguments) -> bool:
+def say_run(run: Run, *, as_json: bool) -> bool:
     """Say what a finished run chose and reached, or print its object; return whether it is said."""
-    if given.as_json:
+    if as_json:
         from streammach.reports.plan_text import plan_document  # compiled code loads on demand
 
         names = (
@@ -285,19 +323,26 @@ def say_run(run: Run, given: Arguments) -> bool:
     return True
 
 
-@command("streammach merge runs/odp part1 part2 part3")
-@click.argument("run", metavar="RUN", type=options.PATH)
-@click.argument("parts", nargs=-1, required=True, metavar="PART...", type=options.PATH)
-@click.option("--store", metavar="STORE", type=options.STORE_PATH,
-              help="The training store, where it lies elsewhere now.")  # fmt: skip
-@click.option(
-    "--validation", metavar="STORE", help="The store of held-out rows, where it lies elsewhere now."
-)
-@click.option("--class-weight", metavar="balanced|FILE",
-              help="What the parts were trained with.  [default: 1 each]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with an interrupted merge.")
-@options.add_shared_options(*options.CACHE, options.progress_option)
-def merge(*, run: Path, parts: tuple[Path, ...], given: Arguments) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """Where the parts of a run find what they were trained on."""
+
+    store: StorePath | None = option(
+        None, "The training store, where it lies elsewhere now.", "STORE"
+    )
+    validation: str | None = option(
+        None, "The store of held-out rows, where it lies elsewhere now.", "STORE"
+    )
+    class_weight: str | None = option(None, "What the parts were trained with.", **CLASS_WEIGHTS)
+    resume: bool = option(False, "Go on with an interrupted merge.")
+
+
+@command("streammach merge runs/odp part1 part2 part3", cached=True)
+@click.argument("run", metavar="RUN", type=PATH)
+@click.argument("parts", nargs=-1, required=True, metavar="PART...", type=PATH)
+def merge(
+    *, run: Path, parts: tuple[Path, ...], options: MergeOptions, progress: str, as_json: bool
+) -> None:
     """Join the parts of a run, in any order: all that train --part made with the same options.
 
     The model has the bytes of one that was trained at once. The parts are read only.
@@ -305,22 +350,24 @@ def merge(*, run: Path, parts: tuple[Path, ...], given: Arguments) -> None:
     from streammach.planning.speed import speed  # compiled code loads on demand
     from streammach.training.trainer import merge as joined
 
-    with ExitStack() as opened, ProgressBar(given.progress, "") as shown:
+    with ExitStack() as opened, ProgressBar(progress, "") as shown:
         speed()
-        data = _data(parts[0], given, opened)
-        said = {"data": data, "callbacks": watchers(shown)}
-        made = joined(run, parts, **given.of(joined) | said)
-    say_run(made, given)
+        data = _data(parts[0], options, opened)
+        made = joined(
+            run, parts, data=data, validation=options.validation, callbacks=watchers(shown),
+            resume=options.resume,
+        )  # fmt: skip
+    say_run(made, as_json=as_json)
 
 
-def _data(part: Path, given: Arguments, opened: ExitStack) -> Path | Dataset | None:
+def _data(part: Path, options: MergeOptions, opened: ExitStack) -> Path | Dataset | None:
     """Return the training store, or its view by weights of classes; None: the part knows it."""
-    store: Path | None = given.store
-    if given.class_weight is None:
-        return store
+    if options.class_weight is None:
+        return options.store
     from streammach.data.class_weights import weigh_classes  # loads on demand
     from streammach.data.store.dataset import Dataset
     from streammach.training.run_part import RunPart
 
+    store = options.store
     place = locate(RunPart.open(part).facts.store) if store is None else store
-    return weigh_classes(opened.enter_context(Dataset.open(place)), given.class_weight)
+    return weigh_classes(opened.enter_context(Dataset.open(place)), options.class_weight)

@@ -4,133 +4,153 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from streammach.errors import UsageError, clean
+from streammach.files.destinations import STANDARD_OUTPUT
+from streammach.spec.options import option
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from streammach.cli.arguments import Arguments
-    from streammach.cli.options import Options
+    from streammach.cli.trainings import TrainOptions
     from streammach.prediction.evaluate import Evaluation
+    from streammach.prediction.metric_table import EvaluationRequest
+    from streammach.prediction.options import Device, PredictOptions
     from streammach.prediction.predict import Predicted
     from streammach.progress import ProgressBar
     from streammach.training.run import Run
 
-WHAT = {"train": "Train", "rank": "Rank the rows of a store, with the same result,"}
 OF_FILES = (
-    "on_bad_row", "max_bad", "rejects", "form", "labels", "x_path", "y_path", "first_label",
+    "on_bad_row", "max_bad", "rejects", "format", "labels", "x_path", "y_path", "first_label",
     "multilabel", "quotes", "header", "columns",
 )  # fmt: skip
+ON_CLUSTER = "{} on the workers of this Dask cluster: its scheduler's address or file."
+IN_PROCESSES = "{} in so many processes of this machine, such as cpu,cpu; they share the threads."
+RANK = "Rank the rows of a store, with the same result,"
 
 
-def options(work: str) -> Options:
-    """Return the options of a command that does this work: train or rank."""
-    cluster = f"{WHAT[work]} on the workers of this Dask cluster: its scheduler's address or file."
-    here = f"{WHAT[work]} in so many processes of this machine, such as cpu,cpu; they share the "
-    return (
-        click.option("--dask", metavar="ADDRESS", help=cluster),
-        click.option("--devices", metavar="LIST", help=f"{here}threads."),
-    )
+@dataclass(frozen=True, kw_only=True)
+class ClusterTraining:
+    """Where a run is trained by its shares."""
+
+    dask: str | None = option(None, ON_CLUSTER.format("Train"), "ADDRESS")
+    devices: str | None = option(None, IN_PROCESSES.format("Train"), "LIST")
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a cluster, or processes, are named."""
+        return self.dask is not None or self.devices is not None
+
+    def train(self, store: Path, options: TrainOptions, progress: str) -> Run:
+        """Train a run by its shares."""
+        out, asked, constraints = options.out, options.run, options.run.constraints
+        if len([x for x in (options.part, self.dask, self.devices) if x is not None]) > 1:
+            raise UsageError("only one of these can be: --part, --dask, --devices")
+        if constraints.time is not None:
+            raise UsageError("what depends on a machine's speed is not trained in parts: --time")
+        from streammach.cli.trainings import planned_rows, say_plan, watchers
+        from streammach.cluster import workers  # loads on demand
+        from streammach.cluster.distributed import train as train_apart
+        from streammach.training.replacing import run_folder
+        from streammach.training.run import Run
+
+        workers.check_installed()
+        named, device = workers.devices_of(self.devices or workers.CPU), constraints.device
+        kind = workers.CPU if {*named} == {workers.CPU} else workers.NUMBERED
+        if self.devices is not None and device not in ("auto", kind):
+            raise UsageError(f"--device {device} and --devices {clean(self.devices)} differ")
+        constraints = replace(constraints, device=kind if device == "auto" else device)
+        asked = replace(asked, constraints=constraints)
+        with ExitStack() as opened:
+            client = None if self.dask is None else opened.enter_context(workers.connect(self.dask))
+            planned = planned_rows(store, out, asked, progress, apart=True)
+            rows, plan, shown, _ = opened.enter_context(planned)
+            say_plan(rows, out, plan, (plan.projected_bytes, shown))
+            if client is None:
+                threads = plan.config.placement.threads
+                client = opened.enter_context(workers.started_here(named, threads))
+            place = run_folder(out, force=asked.force, resume=asked.resume)
+            train_apart(
+                store, plan, client, out=opened.enter_context(place), options=asked.training,
+                callbacks=watchers(shown), tell=shown.tell, class_weight=asked.class_weight,
+                resume=asked.resume, checkpoint_minutes=asked.checkpoint_minutes,
+            )  # fmt: skip
+        return Run.open(out)
 
 
-def wanted(given: Arguments) -> bool:
-    """Return whether these options name a cluster, or processes."""
-    return given.dask is not None or given.devices is not None
+@dataclass(frozen=True, kw_only=True)
+class ClusterRanking(ClusterTraining):
+    """Where the rows of a store are ranked by ranges."""
 
+    dask: str | None = option(None, ON_CLUSTER.format(RANK), "ADDRESS")
+    devices: str | None = option(None, IN_PROCESSES.format(RANK), "LIST")
 
-def train(store: Path, out: Path, given: Arguments) -> Run:
-    """Train a run by its shares."""
-    if len([one for one in (given.part, given.dask, given.devices) if one is not None]) > 1:
-        raise UsageError("only one of these can be: --part, --dask, --devices")
-    if given.time is not None:
-        raise UsageError("what depends on a machine's speed is not trained in parts: --time")
-    from streammach.cli.trainings import planned_rows, say_plan, watchers
-    from streammach.cluster import workers  # loads on demand
-    from streammach.cluster.distributed import train as train_apart
-    from streammach.training.replacing import run_folder
-    from streammach.training.run import Run
+    def evaluate(
+        self, run: Path, store: Path, estimator: str | None, request: EvaluationRequest,
+        device: Device, shown: ProgressBar,
+    ) -> Evaluation:  # fmt: skip
+        """Measure a run on the rows of a store."""
+        with self._connect(device) as client:
+            from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
 
-    workers.check_installed()
-    named, device = workers.devices_of(given.devices or workers.CPU), given.device
-    kind = workers.CPU if {*named} == {workers.CPU} else workers.NUMBERED
-    if given.devices is not None and device not in ("auto", kind):
-        raise UsageError(f"--device {device} and --devices {clean(given.devices)} differ")
-    given = given.but(device=kind if device == "auto" else device)
-    with ExitStack() as opened:
-        client = None if given.dask is None else opened.enter_context(workers.connect(given.dask))
-        rows, plan, shown, _ = opened.enter_context(planned_rows(store, out, given, apart=True))
-        say_plan(rows, out, plan, (plan.projected_bytes, shown))
-        if client is None:
-            threads = plan.config.placement.threads
-            client = opened.enter_context(workers.started_here(named, threads))
-        folder = opened.enter_context(run_folder(out, force=given.force, resume=given.resume))
-        train_apart(
-            store, plan, client, out=folder, options=given.training(), callbacks=watchers(shown),
-            tell=shown.tell, class_weight=given.class_weight, resume=given.resume,
-            checkpoint_minutes=given.checkpoint_minutes,
-        )  # fmt: skip
-    return Run.open(out)
+            return measure_apart(
+                run, store, client, estimator=estimator, memory=device.memory, progress=shown,
+                tell=shown.tell, **vars(request),
+            )  # fmt: skip
 
+    def predict(
+        self, run: Path, source: Path, options: PredictOptions, device: Device, shown: ProgressBar
+    ) -> Predicted:
+        """Write the best classes of a store's rows."""
+        if options.out is None or options.out in STANDARD_OUTPUT:
+            raise UsageError("a cluster writes to a file: --out")
+        with self._connect(device) as client:
+            from streammach.cluster.ranges import predict as write_apart  # loads on demand
 
-def evaluate(run: Path, store: Path, given: Arguments, shown: ProgressBar) -> Evaluation:
-    """Measure a run on the rows of a store."""
-    with _cluster(given) as client:
-        from streammach.cluster.ranges import evaluate as measure_apart  # loads on demand
+            return write_apart(
+                run, source, client, memory=device.memory, progress=shown, tell=shown.tell,
+                **vars(options),
+            )  # fmt: skip
 
-        taken: dict[str, Any] = given.of(measure_apart) | {"progress": shown}
-        return measure_apart(run, store, client, tell=shown.tell, **taken)
+    @contextmanager
+    def _connect(self, device: Device) -> Iterator[Client]:
+        """Yield the cluster that ranks a store's rows: the one that is named, or processes here.
 
+        What the user asks of files is refused: a cluster ranks the rows of a store alone.
+        """
+        from streammach.cluster import workers  # loads on demand
+        from streammach.machine import cores
 
-def predict(
-    run: Path, source: Path, out: Path | None, given: Arguments, shown: ProgressBar
-) -> Predicted:
-    """Write the best classes of a store's rows; `out` is None for standard output."""
-    if out is None:
-        raise UsageError("a cluster writes to a file: --out")
-    with _cluster(given) as client:
-        from streammach.cluster.ranges import predict as write_apart  # loads on demand
-
-        taken: dict[str, Any] = given.of(write_apart) | {"progress": shown}
-        return write_apart(run, source, client, out=out, tell=shown.tell, **taken)
-
-
-@contextmanager
-def _cluster(given: Arguments) -> Iterator[Client]:
-    """Hold the cluster that ranks a store's rows: the one that is named, or processes here.
-
-    What the user asks of files is refused: a cluster ranks the rows of a store alone.
-    """
-    dask: str | None = given.dask
-    _refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
-    if given.device not in ("auto", "cpu"):
-        raise UsageError("a cluster ranks rows on CPUs alone: --device")
-    if dask is not None and given.devices is not None:
-        raise UsageError("only one of these can be: --dask, --devices")
-    from streammach.cluster import workers  # loads on demand
-    from streammach.machine import cores
-
-    workers.check_installed()
-    if dask is not None:
-        _refuse(("threads",), "workers of a cluster have threads of their own")
-        with workers.connect(dask) as client:
+        _refuse(OF_FILES, "a cluster ranks the rows of a store, which has no bad ones")
+        if device.device not in ("auto", workers.CPU):
+            raise UsageError("a cluster ranks rows on CPUs alone: --device")
+        if self.dask is not None and self.devices is not None:
+            raise UsageError("only one of these can be: --dask, --devices")
+        workers.check_installed()
+        if self.dask is not None:
+            _refuse(("threads",), "workers of a cluster have threads of their own")
+            with workers.connect(self.dask) as client:
+                yield client
+            return
+        named = workers.devices_of(self.devices or workers.CPU)
+        if {*named} != {workers.CPU}:
+            raise UsageError("a cluster ranks rows on CPUs alone: --devices")
+        with workers.started_here(named, device.threads or cores()) as client:
             yield client
-        return
-    named = workers.devices_of(given.devices or workers.CPU)
-    if {*named} != {workers.CPU}:
-        raise UsageError("a cluster ranks rows on CPUs alone: --devices")
-    with workers.started_here(named, given.threads or cores()) as client:
-        yield client
+
+
+OPTIONS = {"train": ClusterTraining, "rank": ClusterRanking}  # by the kind of work
 
 
 def _refuse(names: Collection[str], why: str) -> None:
     context = click.get_current_context()
-    for option in context.command.params:
-        name = option.name or ""
+    for one in context.command.params:
+        name = one.name or ""
         if name in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{why}: {option.opts[0]}")
+            raise UsageError(f"{why}: {one.opts[0]}")

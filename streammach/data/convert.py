@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,7 @@ from streammach.data.identity import ChangedError, FileState, check_unchanged, s
 from streammach.data.memory_rows import memory_source
 from streammach.data.small_conversion import compile_before
 from streammach.data.source import Source
-from streammach.data.source_options import (
-    Layout,
-    Paths,
-    SourceOptions,
-    TableOptions,
-    column_names,
-    paths_of,
-    several,
-)
+from streammach.data.source_options import ConvertOptions, Paths, paths_of
 from streammach.data.sources import agree_recipe, open_sources, tables_of
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.opening import not_a_store
@@ -49,6 +41,7 @@ from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
 from streammach.progress import Wanted, show_progress
 from streammach.spec.annotated import check_options
+from streammach.spec.options import add_parameters, make_record
 from streammach.spec.types import Multilabel, Quotes
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
@@ -123,6 +116,7 @@ class Conversion:
 
 
 @at_urls
+@add_parameters(ConvertOptions)
 def convert(
     sources: Paths | Any, out: str | os.PathLike[str], *, format: str | None = None,
     labels: Paths = (), x_path: str | None = None, y_path: str | None = None,
@@ -143,7 +137,8 @@ def convert(
     The order of the rows, the ids and every byte of the store follow from the sources, their order
     and the seed alone: neither from the memory nor from the number of threads. Rows that do not fit
     the memory are put aside, in order, in a folder beside the store; a conversion that is cut off
-    after that goes on from there when it is started again.
+    after that goes on from there when it is started again. Rows that are skipped are listed in a
+    file beside the store, its name followed by ``.rejects.tsv``. Rows that lose all features stay.
 
     Parameters
     ----------
@@ -157,54 +152,6 @@ def convert(
         The store to make; it appears only when it is whole. At a URL (``s3://``, ``gs://``) it is
         made in a temporary folder, then uploaded; an upload that was cut off goes on when the same
         call is made again.
-    format : str, optional
-        ``vw``, ``svmlight``, ``xmc``, ``parquet``, ``arrow``, ``csv``, ``tsv``, ``jsonl``,
-        ``documents``, ``hdf5``, ``npz`` or ``npy``; guessed otherwise.
-    labels : path-like or sequence of them
-        Files of labels, one for each source: .npy, or text with one label a line.
-    x_path, y_path : str, optional
-        Where in a file of several arrays rows and labels are; guessed otherwise.
-    first_label : bool
-        Whether a row of svmlight or XMC text with several labels counts under the first one.
-    multilabel : str
-        ``auto``: labels between commas are several, and a store of such rows holds a list of labels
-        for each, an empty one for rows of XMC text without labels; ``on``: lists in any case, and
-        any row may have none; ``off``: a row has one label, those with several are bad. With
-        `like`, ``auto`` is what that store has.
-    label, text, category, number, date, names, weight, tag, label_separator : optional
-        What the columns of a table are; what was guessed is noted. They and the next ones are those
-        of :class:`streammach.data.source_options.TableOptions`.
-    ngrams, chars, language, tokenizer : optional
-        How its texts become features.
-    quotes : str
-        Of CSV and TSV. ``on``: cells may stand in quotation marks, and span lines then; ``off``:
-        these are letters; ``auto``: as ``on``, but letters where they do not pair up in a line of
-        TSV.
-    header : bool
-        Whether the first record of CSV and TSV names the columns.
-    columns : str or sequence of str
-        Their names where it does not; their numbers from 1 otherwise.
-    like : path-like, optional
-        A store whose labels and features are used: for test data. Other features are dropped, rows
-        with other labels are kept, both are counted.
-    extend : path-like, optional
-        A store that the new one extends: it has its rows, and its labels and features with their
-        ids, before all new ones; it is read with its recipe.
-    min_rows : int
-        Leave out features that fewer rows hold. Rows that lose all stay.
-    on_bad_row : str
-        ``error`` or ``skip``: then they are listed in a file beside the store, its name followed by
-        ``.rejects.tsv``.
-    max_bad : int, optional
-        How many may be skipped; any number otherwise.
-    memory : str or int, optional
-        Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what is needed.
-    threads : int, optional
-        Threads that parse and compress; one for each core otherwise.
-    seed : int
-        Decides the order of the rows.
-    force : bool
-        Whether an existing store may be replaced.
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
 
@@ -221,7 +168,8 @@ def convert(
     Interrupted
         If it was interrupted (KeyboardInterrupt) and the same call would go on.
     """
-    check_options(convert.__annotations__, locals())
+    parameters = locals()
+    check_options(convert.__annotations__, parameters)
     began, files, label_paths = time.monotonic(), named_files(sources), paths_of(labels)
     in_memory, paths = files is None, files or []
     target = Path(out)
@@ -229,16 +177,7 @@ def convert(
     skipping(on_bad_row, max_bad)
     if not (paths or in_memory):
         raise UsageError("no source was named")
-    if not 0 <= seed < 2**63:
-        raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
-    if threads is not None and threads < 1:
-        raise UsageError(f"{threads} threads cannot work: --threads")
-    if min_rows < 1:
-        raise UsageError(f"{min_rows} is too small: --min-rows")
-    if min_rows > 1 and like is not None:
-        raise UsageError("features are those of a store: --min-rows, --like")
-    if like is not None and extend is not None:
-        raise UsageError("a store is like another one or extends it: --like, --extend")
+    asked = make_record(ConvertOptions, parameters)
     if target.exists() and not force:
         tidy(target)
     recipe, model = None, like if extend is None else extend
@@ -249,18 +188,8 @@ def convert(
                 multilabel = "on" if known.listed else "off"
             if extend is not None:
                 min_rows = max(min_rows, int(known.root.options.get("min_rows") or 1))
-    table = TableOptions(
-        label=label, text=several(text), category=several(category), number=several(number),
-        date=several(date), names=several(names), weight=weight, tag=tag,
-        label_separator=label_separator, ngrams=ngrams, chars=chars,
-        language=language, tokenizer=tokenizer,
-    )  # fmt: skip
-    alike = SourceOptions(
-        form=format, x_path=x_path, y_path=y_path, first_label=first_label,
-        multilabel=multilabel, table=table, recipe=recipe,
-        layout=Layout(quotes=quotes, header=header, columns=column_names(columns)),
-    )  # fmt: skip
-    options = alike.each(len(paths), label_paths) or [alike]  # rows in memory have none
+    alike = replace(asked.source, multilabel=multilabel, recipe=recipe)
+    options = alike.each(len(paths)) or [alike]  # rows in memory have none
     reads = [*paths, *label_paths, *([] if model is None else [locate(model)])]
     folder, destination, listed = check_target(target, reads, force=force)
     with (

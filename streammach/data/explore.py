@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary, by_frequency
 from streammach.spec.annotated import check_options
+from streammach.spec.options import add_parameters, make_record
 from streammach.spec.types import Multilabel
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
@@ -141,6 +142,7 @@ class _Sample:
         return rows * last / max(1, last_rows)
 
 
+@add_parameters(SourceOptions)
 def explore(
     paths: Paths, *, format: str | None = None, labels: Paths = (), x_path: str | None = None,
     y_path: str | None = None, first_label: bool = False, multilabel: Multilabel = "auto",
@@ -152,16 +154,6 @@ def explore(
     ----------
     paths : path-like or sequence of them
         Sources as :func:`convert` takes them.
-    format : str, optional
-        Their format; guessed otherwise.
-    labels : path-like or sequence of them
-        Files of labels, one for each source.
-    x_path, y_path : str, optional
-        Where in a file of several arrays rows and labels are; guessed otherwise.
-    first_label : bool
-        Whether a row of text with several labels counts under the first one.
-    multilabel : str
-        Whether rows have lists of labels, as for :func:`convert`.
     table : TableOptions, optional
         What the columns of tables are; guessed otherwise.
     layout : Layout, optional
@@ -180,16 +172,15 @@ def explore(
         If a file cannot be read.
     """
     check_options(explore.__annotations__, locals())
-    files, given = paths_of(paths), paths_of(labels)
+    source = make_record(SourceOptions, locals())
+    files = paths_of(paths)
     if not files:
         raise UsageError("no source was named")
     if any(is_piped(path) for path in files):
         raise UsageError("standard input can be read once, by convert: -")
-    alike = SourceOptions(
-        form=format, x_path=x_path, y_path=y_path, first_label=first_label,
-        multilabel=multilabel, table=table or TableOptions(), layout=layout or Layout(),
-    )  # fmt: skip
-    options = alike.each(len(files), given)
+    if table is not None or layout is not None:
+        source = replace(source, table=table or TableOptions(), layout=layout or Layout())
+    options = source.each(len(files))
     with show_progress(progress, "sources") as told:
         told("explore", 0, 0)
         opened = open_sources(files, options)

@@ -35,7 +35,7 @@ PIECES_ROOM = 500_000_000  # of pieces on their way, and what else is beside row
 ROWS, FEATURES, VALUES = 300, 300, 8  # values of a row
 
 
-def rehearsal(memory: str | None, threads: int | None) -> AbstractContextManager[None]:
+def rehearsal(memory: object, threads: int | None) -> AbstractContextManager[None]:
     """Have kernels of conversions compiled, if no memory was named, and not one thread."""
     fits = memory is None and threads != 1 and memory_limit().n_bytes >= BYTES
     return compiler(f"{__name__}:rehearse", ("convert",), fits=fits)

@@ -24,6 +24,7 @@ from streammach.files.writing import Writer
 from streammach.model.model import Model, folder_of
 from streammach.prediction.allowed import LabelFile
 from streammach.prediction.inputs import InputCounts
+from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.request import PredictionRequest
@@ -31,6 +32,7 @@ from streammach.prediction.room import room_before
 from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, for_stream, show_progress
 from streammach.spec.annotated import check_options
+from streammach.spec.options import add_parameters
 from streammach.spec.types import Ranker
 from streammach.threads import ahead
 
@@ -77,6 +79,7 @@ class Predicted:
     projected_bytes: int
 
 
+@add_parameters(PredictOptions, ListedRowOptions, Device)
 def predict(
     predictor: Predictor | Model | str | os.PathLike[str], path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None, *, k: int = 5, threshold: float | None = None,
@@ -97,41 +100,8 @@ def predict(
     path : path-like
         A store, or a file of any format that can be converted, whose rows need no labels; ``-`` is
         text on standard input.
-    out : path-like, optional
-        The table; standard output otherwise.
-    k : int
-        Most classes a row.
-    threshold : float, optional
-        Give the labels with at least this probability, `k` at most, and their probabilities as
-        scores.
-    probabilities : bool
-        Give calibrated probabilities in place of scores; see
-        :meth:`streammach.Predictor.topk`.
-    only, never : path-like or sequence, optional
-        Labels that may be said alone, or may not be said; or a file with one in each line.
-    explain : int
-        Give for each label so many features that raise its score most, and so many that lower it
-        most; see :meth:`streammach.Model.explain`.
-    out_format : str, optional
-        ``tsv``, ``csv``, ``jsonl`` or ``parquet``; told by the name of `out` otherwise.
-    on_bad_row : str
-        ``error`` or ``skip``: rows of a file that cannot be read are left out, and keep their
-        numbers.
-    max_bad : int, optional
-        How many may be skipped; any number otherwise.
-    rejects : path-like, optional
-        Where these are listed; the name of `out` followed by ``.rejects.tsv`` otherwise.
-    force : bool
-        Whether a table of predictions that is there may be replaced.
     options : SourceOptions, optional
         How a file is read; guessed otherwise.
-    memory : str or int, optional
-        Bytes that the process may take, such as ``"1GB"``; those of a predictor that is given, or 2
-        GB or what the model needs.
-    device : str
-        ``auto``, ``cpu`` or ``cuda``.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
 

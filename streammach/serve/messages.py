@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -98,22 +97,6 @@ class About(msgspec.Struct, frozen=True):
         """Return whether it has the columns of another model, and rows of the same kind."""
         names, others = ({column.name for column in one.columns} for one in (self, former))
         return names >= others and self.rows == former.rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """What a service takes, and where it computes."""
-
-    max_rows: int = 1024  # rows of a request
-    queue: int = 1024  # rows of a model that wait
-    batch: int = 64  # rows that are predicted together, but for a request that has more
-    # seconds in which a request is received, and again in which it is answered
-    deadline: float = 10.0
-    grace: float = 10.0  # seconds in which a service that is stopped answers what it has taken
-    device: str = "auto"  # `auto`, `cpu` or `cuda`
-    threads: int | None = None  # threads that compute for a model; all cores otherwise
-    # bytes that the process may take; 2 GB, or what the models need, otherwise
-    memory: str | None = None
 
 
 class Refused(StreammachError):

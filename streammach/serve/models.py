@@ -30,8 +30,8 @@ from streammach.serve.messages import (
     PredictRequest,
     Refused,
     RowPrediction,
-    ServeOptions,
 )
+from streammach.serve.options import ServeOptions
 from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory, RequestReader
 
 MAX_EXPLAINED = 100_000  # labels times features of their rows that a request has explained

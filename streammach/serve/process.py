@@ -16,7 +16,8 @@ import uvicorn
 from streammach.errors import Interrupted, UsageError, clean
 from streammach.processes import INTERRUPTED, stopping_signals
 from streammach.serve.app import LOCAL, build_app
-from streammach.serve.messages import About, ServeOptions
+from streammach.serve.messages import About
+from streammach.serve.options import ServeOptions
 from streammach.serve.service import Service
 
 BACKLOG = 1024  # connections that wait to be accepted

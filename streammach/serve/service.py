@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from streammach.errors import ModelError, StreammachError, UsageError, clean
 from streammach.machine import budget
 from streammach.progress import tell
-from streammach.serve.messages import About, Answer, PredictRequest, Refused, ServeOptions
+from streammach.serve.messages import About, Answer, PredictRequest, Refused
 from streammach.serve.models import Served, load_model
+from streammach.serve.options import ServeOptions
 from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

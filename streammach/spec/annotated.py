@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streammach.errors import UsageError, clean, type_name
+from streammach.spec.options import check_declared
 
 MOST_BITS = 64  # of a whole number
 MOST_THREADS = 1 << 12
@@ -106,9 +107,10 @@ def check_options(types: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def check_record(record: Any) -> None:
-    """Let numbers in a record be those that JSON gives back; UsageError for odd ones.
+    """Let numbers in a record be those that JSON gives back; UsageError for odd values.
 
-    They are Python's, not NumPy's, and a whole one is a float where fractions are taken.
+    They are Python's, not NumPy's, and a whole one is a float where fractions are taken. What its
+    options declare of words and ranges holds, too.
     """
     types = {one.name: one.type for one in fields(record)}
     for name in types:
@@ -120,3 +122,4 @@ def check_record(record: Any) -> None:
         value = getattr(record, name)
         if isinstance(value, int) and annotation in ("float", "float | None"):
             object.__setattr__(record, name, float(value))
+    check_declared(record)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import dataclass, replace
 
-from streammach.errors import UsageError, check_word, clean
+from streammach.errors import UsageError, clean
 from streammach.machine import parse_size
 from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
+from streammach.spec.options import add_attributes, option
 from streammach.spec.types import (
     MOST,
     Amount,
@@ -28,100 +30,83 @@ PROPENSITY = "propensity"
 AIMS = ("precision", PROPENSITY)  # what choices go by where rows have lists of labels
 LABEL_LOSSES = ("auto", "logistic", "shared", "each")  # of rows with lists of labels
 TRANSFORMS: tuple[Transform, ...] = ("raw", "binary", "log1p", "l2")
+MAX_FLOAT, BELOW_ONE = sys.float_info.max, math.nextafter(1.0, 0.0)
+TOO_FEW_ROWS = "the number of rows is below 0"
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """What the user fixed of a training, and what is left to held-out rows.
+    """What the user fixed of a training, and what is left to held-out rows."""
 
-    Attributes
-    ----------
-    epochs : int, optional
-        Passes over the rows; 5 for sparse rows, 12 for dense ones. 0 leaves the closed form of
-        dense rows alone.
-    learning_rate : float, optional
-        The rate at the start; searched otherwise.
-    transform : str
-        ``raw``, ``binary``, ``log1p``, ``l2``, or ``auto``: searched.
-    label_smoothing : float, optional
-        Share of the target spread over all buckets; 0.1 for sparse rows, 0 for dense ones.
-    epsilon : float, optional
-        What the optimiser adds below its fraction bar; chosen for the rows otherwise.
-    last_passes : int
-        Passes over the held-out rows when all choices are made, where Adagrad trains.
-    seed : int
-        Decides the order of the rows and the groups held out.
-    validation : str, optional
-        A store with held-out rows.
-    hold_out_by : str
-        Which rows of the training store are held out: ``random`` ones; or those that share a
-        feature of the namespace of this name; or ``auto``: whole documents, where rows have a
-        namespace that looks like their names, else random ones, apart from equal ones. None
-        is ``random``.
-    fit_rows, pair_rows : int, optional
-        Held-out rows that weights of counts are fitted on, and rows that weights of pairs are
-        learnt from; as many as pay, and as there is time for, otherwise.
-    judge_rows : int, optional
-        Held-out rows that judge how small the model may be; 10,000 at most otherwise, and 1,000
-        where time is short.
-    label_loss : str
-        What buckets learn where rows have lists of labels: ``logistic``, a sigmoid each;
-        ``shared``, a softmax whose target the labels of a row share; ``each``, a softmax where
-        each label weighs 1; or ``auto``: held-out rows say.
-    optimise : str
-        What choices go by where rows have lists of labels: ``precision`` at 1 and 5, or
-        ``propensity``: propensity-scored precision at 5, for which rare labels count more.
-    model_size : str
-        ``auto``: the smallest form of the model that held-out rows say is free; ``full``: float32
-        weights and everything that was learnt; or most bytes of its files, such as ``100MB``.
-
-    Raises
-    ------
-    UsageError
-        If a value is out of its range, or both kinds of held-out rows are named.
-    """
-
-    epochs: int | None = None
-    learning_rate: float | None = None
-    transform: str = "auto"
-    label_smoothing: float | None = None
-    epsilon: float | None = None
-    last_passes: int = 2
-    seed: int = 0
-    validation: str | None = None
-    hold_out_by: str | None = AUTO
-    fit_rows: int | None = None
-    pair_rows: int | None = None
-    judge_rows: int | None = None
-    label_loss: str = "auto"
-    optimise: str = AIMS[0]
-    model_size: str = "auto"
+    epochs: int | None = option(
+        None, "Passes over the rows.", "E", usual="5; dense 12", least=0,
+        fault="at least one epoch is needed",
+        more="0 leaves the closed form of dense rows alone.",
+    )  # fmt: skip
+    learning_rate: float | None = option(
+        None, "Rate at the start.", "X", usual="searched", least=0, above=True, most=MAX_FLOAT,
+        fault="the learning rate is not a number above 0",
+    )  # fmt: skip
+    transform: str = option(
+        "auto", "What is done to a row's values.", words=("auto", *TRANSFORMS),
+        more="With ``auto`` it is searched.",
+    )  # fmt: skip
+    label_smoothing: float | None = option(
+        None, "Share of the target spread over all buckets.", "X", usual="0.1; dense 0",
+        least=0, most=BELOW_ONE, fault="the label smoothing is not from 0 to below 1",
+    )  # fmt: skip
+    epsilon: float | None = option(
+        None, "What the optimiser adds below its fraction bar.", usual="chosen for the rows",
+        least=0, above=True, most=MAX_FLOAT, fault="epsilon is not a number above 0", python=True,
+    )  # fmt: skip
+    last_passes: int = option(
+        2, "Passes over the held-out rows when all choices are made, where Adagrad trains.",
+        least=0, fault="the number of last passes is below 0", python=True,
+    )  # fmt: skip
+    seed: int = option(
+        0, "Decides the order of the rows and the groups held out.", least=0, most=MOST,
+        fault="the seed is not an integer from 0 to 2^63 - 1", python=True,
+    )  # fmt: skip
+    validation: str | None = option(None, "Store of held-out rows.", "STORE")
+    hold_out_by: str | None = option(
+        AUTO, "Hold out rows that share a feature of this namespace; 'random' rows; or 'auto': "
+        "whole documents where a column looks like their names.", "NAMESPACE",
+        more="Without such a column rows are random ones, apart from equal ones. None is "
+        "``random``.",
+    )  # fmt: skip
+    fit_rows: int | None = option(
+        None, "Held-out rows that weights of counts are fitted on.", "N",
+        usual="all there is time for", least=0, fault=TOO_FEW_ROWS,
+    )  # fmt: skip
+    pair_rows: int | None = option(
+        None, "Rows that weights of pairs are learnt from.", "N",
+        usual="while it pays and there is time", least=0, fault=TOO_FEW_ROWS,
+    )  # fmt: skip
+    judge_rows: int | None = option(
+        None, "Held-out rows that judge how small the model may be.", "N",
+        usual="10,000, or 1,000 where time is short", least=0, fault=TOO_FEW_ROWS,
+    )  # fmt: skip
+    label_loss: str = option(
+        "auto", "Of rows with several labels: a sigmoid a bucket, or a softmax whose target they "
+        "share or have in full each.", words=LABEL_LOSSES,
+        more="With ``auto`` held-out rows say.",
+    )  # fmt: skip
+    optimise: str = option(
+        AIMS[0], "Of rows with several labels: what choices go by, P@k, or PSP@5, where rare "
+        "labels count more.", words=AIMS,
+    )  # fmt: skip
+    model_size: str = option(
+        "auto", "auto: the smallest form of the model that held-out rows say is free; full: "
+        "float32 weights and all that was learnt; or most bytes, such as 100MB.",
+        "auto|full|SIZE",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if isinstance(self.validation, os.PathLike):
             object.__setattr__(self, "validation", os.fspath(self.validation))
         check_record(self)
-        check_word(self.transform, ("auto", *TRANSFORMS), "--transform")
-        check_word(self.label_loss, LABEL_LOSSES, "--label-loss")
-        check_word(self.optimise, AIMS, "--optimise")
-        if self.epochs is not None and self.epochs < 0:
-            raise UsageError("at least one epoch is needed: --epochs")
-        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
-            raise UsageError("the learning rate is not a number above 0: --learning-rate")
-        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
-            raise UsageError("the label smoothing is not from 0 to below 1: --label-smoothing")
-        if self.epsilon is not None and not 0 < self.epsilon < float("inf"):
-            raise UsageError("epsilon is not a number above 0: --epsilon")
-        for name in ("fit_rows", "pair_rows", "judge_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                option = name.replace("_", "-")
-                raise UsageError(f"the number of rows is below 0: --{option}")
         object.__setattr__(self, "hold_out_by", self.hold_out_by or RANDOM)
-        if self.last_passes < 0:
-            raise UsageError("the number of last passes is below 0: --last-passes")
-        if not 0 <= self.seed <= MOST:
-            raise UsageError("the seed is not an integer from 0 to 2^63 - 1: --seed")
         if self.validation is not None and self.hold_out_by != AUTO:
             raise UsageError("--validation and --hold-out-by exclude one another")
         if self.model_size not in SIZES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ Multilabel = Literal["auto", "on", "off"]  # whether rows have lists of labels
 Quotes = Literal["auto", "on", "off"]  # whether quotation marks stand around cells
 LabelShare = Literal["shared", "each"]  # of the target of a row with several labels
 LossKind = Literal["independent", "joint", "logistic"]  # of the repetitions, by the loss
+StorePath = Path  # of a store, or its URL
 MOST = 2**63 - 1  # of what is counted in int64
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

@@ -52,7 +52,7 @@ def info():
     assert code in (0, 2, 4, 6, 7), said.getvalue()
 
 def service():
-    from streammach.serve.messages import ServeOptions
+    from streammach.serve.options import ServeOptions
     from streammach.serve.models import load_model
     from streammach.serve.request_rows import RequestMemory
     options = ServeOptions(threads=1)

@@ -11,7 +11,7 @@ import pytest
 import streammach as sm
 from streammach.data.convert import convert
 from streammach.serve.app import LOCAL, build_app
-from streammach.serve.messages import ServeOptions
+from streammach.serve.options import ServeOptions
 from streammach.serve.service import Service
 from tests.builders import TinyData
 

@@ -8,7 +8,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.serve.messages import ServeOptions
+from streammach.serve.options import ServeOptions
 from streammach.serve.service import Service
 from tests.serve.conftest import Client
 

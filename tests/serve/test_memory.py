@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from streammach.serve.messages import Refused, ServeOptions
+from streammach.serve.messages import Refused
+from streammach.serve.options import ServeOptions
 from streammach.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory
 from streammach.serve.service import Service
 from tests.serve.conftest import Client

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from streammach.errors import BudgetError, ModelError, UsageError
-from streammach.serve.messages import ServeOptions
 from streammach.serve.models import load_model, version_of
+from streammach.serve.options import ServeOptions
 from streammach.serve.request_rows import RequestMemory
 from streammach.serve.service import Service, name_folders
 from tests.serve.conftest import Client

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from streammach.serve import messages
-from streammach.serve.messages import ServeOptions
+from streammach.serve.options import ServeOptions
 from streammach.serve.service import Service
 from streammach.spec.recipe import ROLES
 from tests.serve.conftest import Client

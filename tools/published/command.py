@@ -14,11 +14,12 @@ import click
 from streammach.cli.console import say, say_json
 from streammach.cli.data import conversion_text
 from streammach.cli.data import convert as convert_command
-from streammach.cli.options import PATH, add_shared_options, epilog, progress_option
+from streammach.cli.options import PATH, Output, click_option, debug_option, epilog
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
 from streammach.progress import Wanted
+from streammach.spec.options import declared_options
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {
@@ -113,7 +114,8 @@ def command_of(published: Published, script: str) -> click.Command:
     """Return the command that converts a public data set; its help calls it by `script`."""
 
     @click.command(
-        params=passed_options(), epilog=epilog(f"python {script} FOLDER"),
+        params=[*passed_options(), *map(click_option, declared_options(Output)), debug_option()],
+        epilog=epilog(f"python {script} FOLDER"),
         help=f"Convert {published.name}, downloaded to FOLDER ({published.train_file} and "
              f"{published.test_file}, or both unpacked), into two stores, and check their counts.",
     )  # fmt: skip
@@ -125,7 +127,6 @@ def command_of(published: Published, script: str) -> click.Command:
     @click.option("--test", metavar="FILE", type=PATH,
                   help="The test rows, where they have another name.")  # fmt: skip
     @click.option("--sample", is_flag=True, help="Accept fewer rows, classes and features.")
-    @add_shared_options(progress_option)
     def command(
         *, folder: Path, out: Path | None, train: Path | None, test: Path | None, sample: bool,
         progress: str, as_json: bool, **options: Any,

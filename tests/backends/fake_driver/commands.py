@@ -133,8 +133,8 @@ def trainings(folder, kind):
 
 def calls_with(folder, kind, run):
     import streammach as sm
-    from streammach.serve.messages import ServeOptions
     from streammach.serve.models import load_model
+    from streammach.serve.options import ServeOptions
     from streammach.serve.request_rows import RequestMemory
 
     rows, _, able = MODELS[kind]

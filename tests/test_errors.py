@@ -18,8 +18,8 @@ from streammach.errors import (
     BudgetError,
     StreammachError,
     UsageError,
-    _parameter,
     clean,
+    name_parameters,
     without_secrets,
 )
 from streammach.files.urls import locate
@@ -94,7 +94,7 @@ def test_all_settings_that_lower_floors_name_are_parameters():
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
             for option in OPTION.finditer(node.value):
-                name = _parameter(option).partition("=")[0]
+                name = name_parameters(option[0]).partition("=")[0]
                 assert name in known, f"{path}:{node.lineno}: {option[0]}"
 
 

@@ -16,7 +16,6 @@ import click
 
 from streammach.data.source_options import TableOptions
 from streammach.data.store.blobs import FOLDER, SIZE
-from streammach.errors import clean
 from streammach.files.urls import locate
 from streammach.machine import parse_size
 from streammach.progress import MODES
@@ -90,9 +89,7 @@ def command(
         declared: dict[str, Declared] = {}
         every = [*records.values(), *faces, *([Cache] if cached else [])]
         for one in [*chain.from_iterable(map(declared_options, every)), *shared]:
-            declared.pop(
-                one.keyword, None
-            )  # the last record that has a field of a name declares it
+            declared.pop(one.keyword, None)  # the last one that names it declares it
             if one.keyword not in without:
                 declared[one.keyword] = one
 
@@ -171,11 +168,3 @@ def _parse(
         return tuple(read(text)) if text else usual
     except ValueError as error:
         raise click.BadParameter(str(error), context, option) from None
-
-
-def read_numbers(text: str) -> tuple[int, ...]:
-    """Return whole numbers that stand with commas between, or raise ValueError."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise ValueError(f"{clean(text)} is not a list such as 4,8,16")
-    return tuple(map(int, words))

@@ -20,14 +20,13 @@ from streammach.cli.console import (
     warn_of_skipped_rows,
     warn_of_unknown,
 )
-from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command, read_numbers
+from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
 from streammach.clock import Clock
 from streammach.data.source_options import SourceOptions
 from streammach.errors import UsageError
 from streammach.machine import time_text
-from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
+from streammach.prediction.options import Device, EvaluateOptions, ListedRowOptions, PredictOptions
 from streammach.progress import ProgressBar
-from streammach.spec.estimators import rankers
 from streammach.spec.options import option
 
 OF_LABELS = ("labels", "y_path", "first_label", "multilabel")  # rows to predict need none
@@ -63,39 +62,6 @@ class ThresholdGoal:
             return threshold
         curves = read_document(folder_of(run), run).calibration.curves
         return find_threshold(curves, path=run, **goals)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """What is measured."""
-
-    estimator: str | None = option(
-        None, "How classes are ranked: with counts (blend), or by the hashed models alone.",
-        words=tuple(rankers()), usual="chosen in training",
-    )  # fmt: skip
-    threshold: float | None = option(
-        None, "Probability from which on F1 takes a label for predicted.", "P", usual="0.5",
-        least=0, most=1,
-    )  # fmt: skip
-    propensity: tuple[float, float] = option(
-        (0.55, 1.5), "Constants of the propensities of labels.", "A B"
-    )
-    estimators: bool = option(False, "Rank by all estimators, too, side by side.")
-    by: str | None = option(
-        None, "Accuracy by the values of a namespace, or of a column of a table.", "NAMESPACE"
-    )
-    at: tuple[int, ...] = option(
-        (), "Places at which precision, nDCG, recall and F1 are told: 1,10.", "LIST",
-        parse=read_numbers,
-    )  # fmt: skip
-    class_table: Path | None = option(
-        None, "Write precision, recall, top confusion and more by class: CSV.", "FILE",
-        name="--by-class",
-    )  # fmt: skip
-    confusions: int = option(0, "Tell the N most frequent confusions.", "N", least=0)
-    force: bool = option(
-        False, "Replace an existing table of classes or list of rows that are skipped."
-    )
 
 
 @command("streammach evaluate runs/odp test.zarr", cached=True, without=OF_TABLES,

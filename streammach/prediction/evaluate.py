@@ -26,6 +26,7 @@ from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B, F1, Decile, SetMetrics
+from streammach.prediction.options import EvaluateOptions, ListedRowOptions
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.ranking import by_hashes
@@ -36,6 +37,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.spec.annotated import check_options
 from streammach.spec.estimators import estimators as all_estimators
+from streammach.spec.options import add_parameters
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.types import Estimator, Ranker, Transform
 
@@ -182,6 +184,7 @@ def choose_estimator(
     return best if found[best].selection_score > enough else names[0], found
 
 
+@add_parameters(EvaluateOptions, ListedRowOptions)
 def evaluate(
     predictor: Predictor | Model | str | os.PathLike[str], path: Any, y: Any = None, *,
     options: SourceOptions = GUESSED, progress: Wanted = None, threshold: float = 0.5,
@@ -208,25 +211,9 @@ def evaluate(
         How a file is read, and where its labels are; guessed otherwise.
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
-    threshold : float
-        Probability from which on a label is predicted, or the best one where rows have one each;
-        ``model.threshold(precision=0.8)`` gives that of a precision.
-    propensity : (float, float)
-        A and B of the propensities then.
-    estimators : bool
-        Rank the rows by all estimators that the model has, too.
-    by : str, optional
-        A namespace, or a column of a table: how many rows are right by its values.
-    at : sequence of int
-        Places at which figures of lists are told, beside 1, 3 and 5, of rows with one label too.
     by_class : bool
         Tell the figures of each class: ``classes``. Where rows have one label the first class is
         predicted, where they have lists each label with a probability of `threshold` or more.
-    confusions : int
-        How many of the most frequent confusions are told: of a true label that is not predicted
-        and the best one that the row does not have.
-    on_bad_row, max_bad, rejects, force : as there
-        As for :func:`streammach.predict`; rows that are left out are listed where `rejects` says.
 
     Raises
     ------

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from streammach.backends.registry import BACKENDS
 from streammach.data.source_options import BadRowOptions
-from streammach.spec.options import option
+from streammach.spec.estimators import rankers
+from streammach.spec.options import option, read_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +67,36 @@ class PredictOptions:
         usual="by the name of --out, else tsv",
     )  # fmt: skip
     force: bool = option(False, "Replace an existing table of predictions.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What is measured."""
+
+    estimator: str | None = option(
+        None, "How classes are ranked: with counts (blend), or by the hashed models alone.",
+        words=tuple(rankers()), usual="chosen in training",
+    )  # fmt: skip
+    threshold: float | None = option(
+        None, "Probability from which on F1 takes a label for predicted.", "P", usual="0.5",
+        least=0, most=1, more="``model.threshold(precision=0.8)`` gives that of a precision.",
+    )  # fmt: skip
+    propensity: tuple[float, float] = option(
+        (0.55, 1.5), "Constants of the propensities of labels.", "A B"
+    )
+    estimators: bool = option(False, "Rank by all estimators, too, side by side.")
+    by: str | None = option(
+        None, "Accuracy by the values of a namespace, or of a column of a table.", "NAMESPACE"
+    )
+    at: tuple[int, ...] = option(
+        (), "Places at which precision, nDCG, recall and F1 are told: 1,10.", "LIST",
+        parse=read_numbers, more="They are beside 1, 3 and 5; of rows with one label, too.",
+    )  # fmt: skip
+    class_table: Path | None = option(
+        None, "Write precision, recall, top confusion and more by class: CSV.", "FILE",
+        name="--by-class",
+    )  # fmt: skip
+    confusions: int = option(0, "Tell the N most frequent confusions.", "N", least=0)
+    force: bool = option(
+        False, "Replace an existing table of classes or list of rows that are skipped."
+    )

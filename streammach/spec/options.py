@@ -12,7 +12,7 @@ from inspect import cleandoc, signature
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from streammach.errors import UsageError, check_word, name_parameters
+from streammach.errors import UsageError, check_word, clean, name_parameters
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -173,3 +173,11 @@ def _describe(one: Declared) -> tuple[str, str]:
     said = isinstance(one.default, str | int | float) and not facts.usual
     head = f"{one.field} : {one.type}{f', default={one.default!r}' if said else ''}"
     return head, name_parameters(f"    {facts.help}{usual}{words} {facts.more}".rstrip())
+
+
+def read_numbers(text: str) -> tuple[int, ...]:
+    """Return whole numbers that stand with commas between, or raise ValueError."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f"{clean(text)} is not a list such as 4,8,16")
+    return tuple(map(int, words))

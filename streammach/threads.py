@@ -7,7 +7,9 @@ import itertools
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -163,26 +165,31 @@ def in_pieces(
 
 def in_turn(workers: Workers, works: Iterable[Callable[[], T]]) -> Iterator[T]:
     """Yield what works return, in their order: as many are under way as there are threads."""
-    left = iter(works)
-    while some := list(itertools.islice(left, workers.n_threads)):
-        made: dict[int, T] = {}
-
-        def work(i: int, _: int, some: Any = some, made: dict[int, T] = made) -> None:
-            made[i] = some[i]()
-
-        workers.each(work, [(i, i + 1) for i in range(len(some))])
-        yield from (made[i] for i in range(len(some)))
+    return map_in_order(workers, lambda work: work(), works, workers.n_threads)
 
 
-def here(tell: Callable[..., None]) -> Callable[..., None]:
-    """Return what tells where this thread calls it: who is told may not expect other threads."""
-    caller = threading.get_ident()
+def map_in_order(
+    workers: Workers, work: Callable[[Any], T], items: Iterable[Any], most: int
+) -> Generator[T]:
+    """Yield what `work` returns of each item, in their order, while threads work on the next ones.
 
-    def tell_here(*what: Any) -> None:
-        if threading.get_ident() == caller:
-            tell(*what)
-
-    return tell_here
+    The calling thread takes the items; at most so many of them are under way. Close it where not
+    all results are taken.
+    """
+    if workers.n_threads == 1:
+        yield from map(work, items)
+        return
+    under_way: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(workers.n_threads, "in order") as pool:
+        try:
+            for item in items:
+                under_way.append(pool.submit(work, item))
+                if len(under_way) >= most:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def ahead(

@@ -3,8 +3,8 @@
 Two cores are enough to show what handing out work costs, which is serial. The efficiency is the
 time of one thread over the time of all threads, as a part of what is ideal; a pool of futures with
 eight pieces for each thread stands beside it. What one compiled call does, in which threads wait
-for one another, is one stage. Of a conversion two flows are shown, reading and writing, with the
-stations that they have and the measured time of each.
+for one another, is one stage. Of a conversion reading and writing are shown, with the measured time
+of each part: what the calling thread does with a piece before and behind the work of the others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
-from streammach.data.conversion.flow import Flow
-from streammach.threads import Workers, pieces_of
+from streammach.threads import Workers, map_in_order, pieces_of
 
 STAGES = {  # name: (microseconds of one thread in each stage, units)
     "step of 1,024 rows": ((27_000,), 1024),
@@ -24,10 +23,11 @@ STAGES = {  # name: (microseconds of one thread in each stage, units)
     "lessons of 2,048 rows": ((60_800, 3_200), 2048),
     "scores of 65,536 rows": ((2_000_000,), 65_536),
 }
-FLOWS = {  # name: (pieces, those under way for each thread, microseconds of each station)
-    "conversion: 1 GB is read": (1000, 3, (520, 21_000, 960, 680)),
-    "conversion: 260 million values are written": (1000, 2, (10, 17_000, 700, 2_100, 940)),
-}  # taking a piece is the first station; in its order at every other one
+# name: (pieces, those under way for each thread, microseconds before, of, and behind the work)
+CONVERSIONS = {
+    "conversion: 1 GB is read": (1000, 3, (520, 21_000, 1_640)),
+    "conversion: 260 million values are written": (1000, 2, (10, 19_100, 1_640)),
+}
 THREADS = (1, 2, 4, 8, 16)
 Each = Callable[[Callable[[int, int], None], list[tuple[int, int]]], None]
 SLACK = 29  # of prctl(): nanoseconds by which sleeps may be late, 50,000 unless another is set
@@ -55,15 +55,13 @@ def futures(pool: ThreadPoolExecutor) -> Each:
     return each
 
 
-def flowing(n: int, most: int, micros: tuple[int, ...], workers: Workers) -> float:
-    """Return the seconds in which pieces pass the stations of a conversion."""
-
-    def station(one: int) -> Callable[[object], object]:
-        return lambda item: usleep(one)
-
+def in_order(n: int, most: int, micros: tuple[int, int, int], workers: Workers) -> float:
+    """Return the seconds in which threads work on pieces that one thread hands out and takes."""
+    before, work, behind = micros
     begun = time.perf_counter()
-    items = (usleep(micros[0]) for _ in range(n))
-    Flow(items, [station(one) for one in micros[1:]], most).run(workers)
+    items = (usleep(before) for _ in range(n))
+    for _ in map_in_order(workers, lambda item: usleep(work), items, most):
+        usleep(behind)
     return time.perf_counter() - begun
 
 
@@ -83,11 +81,11 @@ def asleep() -> dict[str, dict[int, dict[str, float]]]:
             new = seconds(workers.each, pieces_of(units, threads), micros)
             workers.close()
             found[name][threads] = {"team": round(ideal / new, 2), "futures": round(ideal / old, 2)}
-    for name, (n, ahead, micros) in FLOWS.items():
+    for name, (n, ahead, micros) in CONVERSIONS.items():
         found[name] = {}
         for threads in THREADS:
             workers = Workers(threads, "asleep")
-            took = flowing(n, ahead * threads, micros, workers)
+            took = in_order(n, ahead * threads, micros, workers)
             workers.close()
             found[name][threads] = {"team": round(n * sum(micros) / 1e6 / threads / took, 2)}
     return found

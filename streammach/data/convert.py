@@ -19,7 +19,7 @@ from streammach.data.conversion.folder import ConversionFolder, ConversionMemory
 from streammach.data.conversion.request import ConversionRequest
 from streammach.data.explore import explore_sources
 from streammach.data.identity import ChangedError, FileState, check_unchanged, state_of
-from streammach.data.memory_rows import memory_source
+from streammach.data.memory_sources import memory_source
 from streammach.data.small_conversion import compile_before
 from streammach.data.source import Source
 from streammach.data.source_options import ConvertOptions, Paths, paths_of
@@ -142,12 +142,13 @@ def convert(
 
     Parameters
     ----------
-    sources : path-like or sequence of them, table, AnnData, or (X, y)
+    sources : path-like or sequence of them, table, AnnData, (X, y), or iterator of tables or pairs
         VW, svmlight or XMC text, plain or gzip (``-``: standard input); tables in Parquet, Arrow,
         CSV, TSV or JSON lines; matrices in HDF5, .npz or .npy. Columns of a matrix are features
         named by their numbers, counted from 0. Or rows in memory: a DataFrame, an Arrow table, a
         dict of columns, a list of dictionaries; AnnData, whose `label` is a column of obs; a pair
-        of a matrix and labels, as for :func:`streammach.train`.
+        of a matrix and labels, as for :func:`streammach.train`. Or an iterator of such tables, of
+        record batches or of such pairs, all of one kind, which is gone through once.
     out : path-like
         The store to make; it appears only when it is whole. At a URL (``s3://``, ``gs://``) it is
         made in a temporary folder, then uploaded; an upload that was cut off goes on when the same
@@ -170,7 +171,8 @@ def convert(
     """
     parameters = locals()
     check_options(convert.__annotations__, parameters)
-    began, files, label_paths = time.monotonic(), named_files(sources), paths_of(labels)
+    began, label_paths = time.monotonic(), paths_of(labels)
+    files, first = named_files(sources)
     in_memory, paths = files is None, files or []
     target = Path(out)
     check_name(target)
@@ -198,7 +200,7 @@ def convert(
         open_extended(extend) as old,
     ):
         if in_memory:
-            source, options[0] = memory_source(sources, options[0])
+            source, options[0] = memory_source(sources, options[0], first)
             opened = [source]
         else:
             opened = open_sources(paths, options)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,7 @@ from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.request import ConversionRequest, KnownNames
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
-from streammach.data.identity import Fingerprint
 from streammach.data.label_arrays import Labels
-from streammach.data.matrices.matrix import DenseMatrix, Matrix, SparseMatrix
-from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
-from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.memory_labels import (
     drop_weightless,
     name_as_cells,
@@ -36,22 +31,21 @@ from streammach.data.memory_labels import (
     to_own_type,
     to_weights,
 )
+from streammach.data.memory_sources import MemoryMatrices, iterator_source, matrix_source
 from streammach.data.source import Source
 from streammach.data.source_options import SourceOptions, TableOptions
+from streammach.data.sources import agree_recipe
 from streammach.data.store import memory_store
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.memory_store import PLACE, MemoryDataset
 from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_objects import (
     NamedMatrix,
-    group_column,
-    is_pair,
     is_recipe_table,
-    is_table,
     rows_and_labels,
     to_matrix,
 )
-from streammach.data.tables.memory_tables import MemorySource, check_no_file
+from streammach.data.tables.memory_tables import MemorySource
 from streammach.data.tables.values import FALSE, TRUE, is_missing
 from streammach.errors import BudgetError, DataError, UsageError, type_name
 from streammach.jit import CODE_BYTES, compiler_bytes, remember_compiled_work
@@ -68,49 +62,6 @@ LIBRARY_BYTES = 100_000_000  # of pandas and Arrow (measured: 84 MB)
 KIND = ("table in memory",)  # of work, by which compiled kernels are kept
 PARTLY = "rows of a table have an importance by a column or by an array: weight, sample_weight"
 APART = "labels of an array have importances of an array, not of a column: weight, sample_weight"
-
-
-class MemoryMatrixSource(MatrixSource):
-    """Rows that were given in memory, as a source; their weights are float32 (n,) or None."""
-
-    form = "memory"
-
-    def __init__(
-        self, rows: NamedMatrix, labels: Labels | None,
-        weights: NDArray[np.float32] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(PLACE)
-        self._rows, self._labels, self._weights = rows, labels, weights
-
-    @property
-    def n_bytes(self) -> int:
-        return self._rows.n_bytes
-
-    def files(self) -> list[Path]:
-        return []
-
-    def content(self) -> str:
-        """Return nothing: what was given is not read again."""
-        return ""
-
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint(name=str(PLACE), format=self.form, bytes=self.n_bytes, crc32c="")
-
-    @property
-    def matrix(self) -> Matrix:
-        """The rows as what is read in pieces."""
-        m = self._rows.matrix
-        if not self._rows.sparse:
-            return DenseMatrix(MemoryArray(m))
-        data, indices, indptr = map(MemoryArray, (m.data, m.indices, m.indptr))
-        return SparseMatrix((data, indices, indptr), m.shape, PLACE)
-
-    @contextmanager
-    def open_matrix(self) -> Iterator[OpenMatrix]:
-        rows = self._rows
-        yield OpenMatrix(
-            self.matrix, self._labels, rows.names, spaced=rows.spaced, weights=self._weights
-        )
 
 
 @dataclass(frozen=True)
@@ -133,9 +84,14 @@ class MemoryRows:
     numbers: NDArray[np.int64] | None = None
 
     @property
-    def source(self) -> MemoryMatrixSource:
+    def source(self) -> MemoryMatrices:
         """The rows as a source."""
-        return MemoryMatrixSource(self.rows, self.labels, self.weights)
+        return matrix_source(self.rows, self.labels, self.weights)
+
+    @property
+    def label_kind(self) -> str:
+        """The type that the labels had."""
+        return self.labels.kind
 
     def _request(self, **more: Any) -> ConversionRequest:
         return ConversionRequest(
@@ -164,7 +120,7 @@ class MemoryRows:
         if self.labels.lists is not None:
             rows += memory_store.LIST_BYTES * n + memory_store.LABEL_BYTES * n_labels
         threads = self._request().n_threads
-        pieces = (2 * threads + 1) * self.source.matrix.reading_bytes.piece
+        pieces = (2 * threads + 1) * self.source.reading_bytes().piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
         copies = AHEAD * threads * COPIED_BYTES * copied
         names = NAME_BYTES * (min(self.rows.shape[1], nnz) + (n_labels or n))
@@ -188,21 +144,81 @@ class MemoryRows:
 
     def write_store(self, folder: Path, memory: int) -> Dataset:
         """Write the rows into a store in a folder; return it, opened."""
-        now = psutil.Process().memory_info().rss
-        most = min(now + max(memory - self.code_bytes, 0), memory_limit().n_bytes)
-        rows = ConversionFolder(folder / "rows")
-        rows.prepare(b"{}")
         try:
-            Build([self.source], rows, self._request(memory=most)).run(resume=False)
+            dataset = _write_store(folder, self.source, self._request, memory - self.code_bytes)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
             what = f"the rows do not fit {size_text(memory)}, nor does writing them into a store"
             hint = f"More than {advise_memory(enough)} hold them; a model takes more."
             raise BudgetError(what, path="memory", hint=hint) from error
-        give_back()
-        dataset = Dataset.open(rows.store)
         dataset.libraries_bytes = self.libraries_bytes
         return dataset
+
+
+@dataclass(frozen=True)
+class IteratorRows:
+    """Rows of an iterator, which is gone through once: they are trained on in a store."""
+
+    source: Source[Any]
+    options: SourceOptions  # how they are read, with the recipe of tables
+    seed: int = 0
+    class_weights: ClassWeights | None = None
+    skip: bool = False  # whether rows that cannot be read are left out
+    label_kind: str = ""  # the type of the labels; empty: as a store says
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How rows of tables become features."""
+        return self.options.recipe
+
+    def write_store(self, folder: Path, memory: int) -> Dataset:
+        """Write the rows into a store in a folder; return it, opened."""
+
+        def request(**more: Any) -> ConversionRequest:
+            return ConversionRequest(
+                options=[self.options], seed=self.seed, n_threads=cores(),
+                on_bad_row="skip" if self.skip else "error", **more,
+            )  # fmt: skip
+
+        return _write_store(folder, self.source, request, memory - CODE_BYTES)
+
+    def weigh_classes(self, dataset: Dataset) -> Dataset:
+        """Return the rows as they count by their class, or raise UsageError or DataError."""
+        return dataset if self.class_weights is None else weigh_classes(dataset, self.class_weights)
+
+
+def iterator_rows(
+    rows: Any, labels: Any, options: TableOptions, *, skip: bool, more: Mapping[str, Any]
+) -> IteratorRows:
+    """Return rows of an iterator as a training takes them, or raise UsageError or DataError.
+
+    `labels` names the column of tables, and is None for pairs; nothing of `more` may be given.
+    """
+    name = type_name(rows)
+    for option, value in more.items():
+        if value is not None:
+            what = f"the rows of a {name} bring it with them: {option}"
+            raise UsageError(what, hint="Name a column of tables; or give list(rows).")
+    if labels is not None and not isinstance(labels, str):
+        what = f"the rows of a {name} bring their labels with them: y"
+        raise UsageError(what, hint="Give pairs (X, y); or all rows together: list(rows).")
+    how = SourceOptions(table=replace(options, label=labels))
+    source = iterator_source(rows, how)
+    (how,) = agree_recipe([source], [how], None)
+    return IteratorRows(source, how, skip=skip)
+
+
+def _write_store(
+    folder: Path, source: Source[Any], request: Callable[..., ConversionRequest], memory: int
+) -> Dataset:
+    """Write the rows of a source into a store, with so many bytes more; return it, opened."""
+    now = psutil.Process().memory_info().rss
+    most = min(now + max(memory, 0), memory_limit().n_bytes)
+    rows = ConversionFolder(folder / "rows")
+    rows.prepare(b"{}")
+    Build([source], rows, request(memory=most)).run(resume=False)
+    give_back()
+    return Dataset.open(rows.store)
 
 
 def collect_rows(
@@ -231,31 +247,6 @@ def collect_rows(
     if kept is None:
         return table
     return replace(table, numbers=kept if table.numbers is None else kept[table.numbers])
-
-
-def memory_source(rows: Any, options: SourceOptions) -> tuple[Source[Any], SourceOptions]:
-    """Return rows in memory as the source of a conversion, and its options without their labels.
-
-    It is a table with a column of labels, AnnData with one of obs, or a pair: a matrix, labels.
-    """
-    own = options.table
-    pair = isinstance(rows, tuple) and is_pair(rows)
-    rows, y = rows if pair else (rows, own.label or group_column(rows))
-    came = type_name(rows)
-    rows, y = rows_and_labels(rows, y)
-    named = y is None or isinstance(y, str)
-    if is_table(rows) and (named or is_recipe_table(rows, None, TableOptions())):
-        if not named:
-            raise UsageError("the labels of a table are a column: label", path=PLACE)
-        return MemorySource(rows, options), options
-    check_no_file(options)
-    if named:
-        hint = "Give a pair of both: (rows, labels)."
-        raise DataError(f"rows of the type {came} have no labels", path=PLACE, hint=hint)
-    labels = to_labels(y, strict=False).choose_form(options.multilabel, PLACE, "the labels")
-    if isinstance(rows, NamedMatrix):
-        options = replace(options, table=replace(own, label=None))
-    return MemoryMatrixSource(to_matrix(rows), labels), options
 
 
 def _table(

@@ -7,17 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from streammach.data.memory_labels import take_rows
-from streammach.data.memory_rows import MemoryRows
+from streammach.data.memory_rows import IteratorRows, MemoryRows
 
 MOST_ROWS, MOST_COLUMNS = 100, 10_000  # that are compared with one another
 
 
-def merge_equal_rows(data: MemoryRows) -> MemoryRows:
+def merge_equal_rows(data: MemoryRows | IteratorRows) -> MemoryRows | IteratorRows:
     """Return rows of numbers of which few are one where they and their labels are equal.
 
     Then a row that is there twice is one of twice its weight, to the last bit: where some rows are
     equal, or all weights are whole numbers, the order in which they came does not count either.
     """
+    if isinstance(data, IteratorRows):
+        return data
     (n, d), labels = data.rows.shape, data.labels
     counted = data.recipe is not None or data.class_weights is not None  # by which rows there are
     if n > MOST_ROWS or d > MOST_COLUMNS or counted or labels.lists is not None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -54,26 +54,16 @@ class LargePiece(NamedTuple):
     name_bytes: int
 
 
-class AnyPiece(Protocol):
+@dataclass(kw_only=True)
+class Piece:
     """A part of a source, not read into rows yet."""
 
-    @property
-    def large(self) -> LargePiece | None:
-        """What it takes where it is larger than usual."""
-        ...
-
-    @property
-    def n_read(self) -> int:
-        """Bytes of the file read so far."""
-        ...
-
-    @property
-    def end(self) -> Place:
-        """The place behind it."""
-        ...
+    end: Place  # the place behind it
+    n_read: int = 0  # bytes of the file read so far
+    large: LargePiece | None = None  # what it takes where it is larger than usual
 
 
-P = TypeVar("P", bound=AnyPiece)
+P = TypeVar("P", bound=Piece)
 
 
 @dataclass
@@ -101,16 +91,17 @@ class PieceRows:
         return self.block.places - skipped
 
 
-class RowReader(Protocol):
+class RowReader(ABC, Generic[P]):
     """Turns pieces into rows; one thread at a time may use it."""
 
-    def read(self, piece: Any) -> PieceRows:
-        """Return the rows of a piece."""
-        ...
+    @abstractmethod
+    def read(self, piece: P) -> PieceRows:
+        """Return the rows of a piece, or raise DataError or DiskError."""
 
-    def bad_row(self, piece: Any, place: int, reason: str) -> BadRow:
+    def bad_row(self, piece: P, place: int, reason: str) -> BadRow:
         """Return a row of a piece, by its place in the source, as one that is bad."""
-        ...
+        del piece
+        return BadRow(reason=reason, line=place)
 
 
 @dataclass(frozen=True)
@@ -188,7 +179,7 @@ class Source(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RowReader:
+    def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> RowReader[P]:
         """Return something that reads pieces.
 
         Parameters

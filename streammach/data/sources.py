@@ -14,7 +14,7 @@ from streammach.data.matrices.matrix_files import MATRIX_SOURCES
 from streammach.data.matrix_text import MatrixText, matrix_shape
 from streammach.data.source import START, Place, Source
 from streammach.data.source_options import GUESSED, Layout, SourceOptions, TableOptions
-from streammach.data.tables.arrow_files import ArrowSource, BatchSource, ParquetSource
+from streammach.data.tables.arrow_files import ArrowFile, ArrowSource, ParquetSource
 from streammach.data.tables.document_folder import DOCUMENTS, DocumentFolder, is_document_folder
 from streammach.data.tables.guess import no_label
 from streammach.data.tables.table_source import Table, recipe_for
@@ -29,7 +29,7 @@ from streammach.spec.types import Multilabel
 PIPED_TABLES: dict[str, type[TextTable]] = {
     "csv": DelimitedSource, "tsv": DelimitedSource, "jsonl": JsonSource,
 }  # fmt: skip
-ARROW_TABLES: dict[str, type[BatchSource]] = {"parquet": ParquetSource, "arrow": ArrowSource}
+ARROW_TABLES: dict[str, type[ArrowFile]] = {"parquet": ParquetSource, "arrow": ArrowSource}
 TABLE_FORMATS = {**PIPED_TABLES, **ARROW_TABLES}
 ENDINGS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl",

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.bad_rows import BadRow
 from streammach.data.source import (
     START,
-    LargePiece,
     MatrixColumns,
+    Piece,
     PieceRows,
     Place,
     ReadingBytes,
+    RowReader,
     Source,
 )
 from streammach.data.store.dataset import Dataset
@@ -27,19 +27,12 @@ from streammach.rows.vocabulary import Vocabulary, permute_names
 VALUE_BYTES, ROW_BYTES, NAME_COPIES = 20, 80, 4  # of a piece, and of what is looked up
 
 
-@dataclass(frozen=True)
-class StorePiece:
+@dataclass(kw_only=True)
+class StorePiece(Piece):
     """Rows ``start:stop`` of a store."""
 
     start: int
     stop: int
-    n_read: int
-    large: LargePiece | None = None
-
-    @property
-    def end(self) -> Place:
-        """The place behind it."""
-        return Place(self.stop)
 
 
 class StoreSource(Source[StorePiece]):
@@ -73,14 +66,15 @@ class StoreSource(Source[StorePiece]):
         n, step = self.dataset.n_rows, self.dataset.facts.block_rows
         for start in range(begin.at, n, step):
             stop = min(start + step, n)
-            yield StorePiece(start, stop, self.n_bytes * stop // n)
+            n_read = self.n_bytes * stop // n
+            yield StorePiece(start=start, stop=stop, n_read=n_read, end=Place(stop))
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> StoreReader:
         del label_needed, strict  # its rows were read once
         return StoreReader(self.dataset, vocabulary)
 
 
-class StoreReader:
+class StoreReader(RowReader[StorePiece]):
     """Gives rows of a store the ids of a vocabulary, which takes in all names of the store."""
 
     def __init__(self, dataset: Dataset, vocabulary: Vocabulary) -> None:
@@ -105,11 +99,6 @@ class StoreReader:
         if lists is not None:
             block = block.with_labels(lists.rename(self._labels))
         return PieceRows(block)
-
-    def bad_row(self, piece: StorePiece, place: int, reason: str) -> BadRow:
-        """Return a row as a bad one."""
-        del piece
-        return BadRow(reason=reason, line=place)
 
 
 def _columns(dataset: Dataset) -> MatrixColumns | None:

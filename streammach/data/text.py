@@ -17,7 +17,7 @@ from streammach.data.formats import parsed
 from streammach.data.formats.parsed import NEWLINE, REASONS, Parsed, TextHeader, block_of, room_for
 from streammach.data.formats.registry import TEXT_FORMATS, Parser
 from streammach.data.identity import ChangedError, Fingerprint, name_of
-from streammach.data.source import START, LargePiece, PieceRows, Place, Source
+from streammach.data.source import START, LargePiece, Piece, PieceRows, Place, RowReader, Source
 from streammach.errors import DataError, clean
 from streammach.files.raw_text import MAX_LINE, RawFile, is_piped, text_errors
 from streammach.rows.block import RowBlock
@@ -58,7 +58,7 @@ class TextBuffer:
 
 
 @dataclass(kw_only=True)
-class TextPiece:
+class TextPiece(Piece):
     """Whole lines: bytes ``start:stop`` of a buffer's text, which starts at byte `base`.
 
     Of a table, `first_row` is the number of its first row, `n_rows` how many there are, and
@@ -70,17 +70,9 @@ class TextPiece:
     stop: int
     base: int
     n_lines_before: int
-    n_read: int
-    crc: int
-    large: LargePiece | None = None
     first_row: int = 0
     n_rows: int = 0
     first_line: int = 0
-
-    @property
-    def end(self) -> Place:
-        """The place behind the piece."""
-        return Place(self.base + self.stop, self.crc)
 
 
 class TextFile(Source[TextPiece]):
@@ -135,7 +127,7 @@ class TextFile(Source[TextPiece]):
                     continue
                 yield TextPiece(
                     buffer=buffer, start=start, stop=size, base=base, n_lines_before=before,
-                    n_read=raw.n_bytes, crc=crc,
+                    n_read=raw.n_bytes, end=Place(done, crc),
                     large=self._large(buffer.text[start:size]) if size > LARGE_TEXT else None,
                 )  # fmt: skip
                 before = 0
@@ -261,7 +253,7 @@ class TextSource(TextFile):
         return stop + 1, 1
 
 
-class TextReader:
+class TextReader(RowReader[TextPiece]):
     """Reads pieces of one text, as :meth:`Source.reader` says; for one thread at a time.
 
     `options` is int64 (N_STATE,): what `Parsed.state` begins with.

@@ -154,8 +154,8 @@ class RowBlock:
     @classmethod
     def concat(cls, parts: Sequence[RowBlock]) -> RowBlock:
         """Return the rows of all parts, one after the other; none have float32 values."""
-        # Importance, places and numbers are kept where all parts have them; tags are not. Labels
-        # are lists where one of the parts has lists.
+        # Importance, places and numbers are kept where all parts have them. Labels are lists where
+        # one of the parts has lists, and rows have tags where those of one part have.
 
         def join_arrays(name: str) -> Any:
             arrays = [getattr(part, name) for part in parts]
@@ -171,9 +171,12 @@ class RowBlock:
         ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
         names = ("features", "values", "classes", "importance", "places", "numbers")
         listed = any(part.labels is not None for part in parts)
+        tagged = any(part.tags is not None for part in parts)
+        tags = [part.tags or Texts.of([b""] * part.n_rows) for part in parts] if tagged else []
         return cls(
             indptr=np.concatenate([[0], *ends]), **{name: join_arrays(name) for name in names},
             labels=LabelLists.concat([part.lists for part in parts]) if listed else None,
+            tags=Texts.concat(tags) if tagged else None,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,14 @@ class Texts:
         offsets = np.zeros(len(raws) + 1, np.int64)
         np.cumsum([len(raw) for raw in raws], out=offsets[1:])
         return cls(offsets, np.frombuffer(b"".join(raws), np.uint8))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Texts]) -> Texts:
+        """Return the strings of all parts, one after the other."""
+        before = np.cumsum([0, *(part.n_bytes for part in parts)])
+        ends = [p.offsets[1:] - p.offsets[0] + b for p, b in zip(parts, before[:-1], strict=True)]
+        data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
+        return cls(np.concatenate([[0], *ends]), np.concatenate(data))
 
     @property
     def n_bytes(self) -> int:

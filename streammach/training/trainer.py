@@ -15,7 +15,8 @@ from typing import Any
 from streammach.clock import Clock
 from streammach.data.bad_rows import BadRows, skipping
 from streammach.data.class_weights import ClassWeights
-from streammach.data.memory_rows import MemoryRows, collect_rows
+from streammach.data.memory_rows import IteratorRows, MemoryRows, collect_rows, iterator_rows
+from streammach.data.memory_sources import is_iterator
 from streammach.data.merged_rows import merge_equal_rows
 from streammach.data.source_options import TableOptions, several
 from streammach.data.store.dataset import Dataset
@@ -222,7 +223,7 @@ def merge(
 
 
 def train(
-    X: Any, y: Any, *, memory: str | int | None = None, sample_weight: Any = None,
+    X: Any, y: Any = None, *, memory: str | int | None = None, sample_weight: Any = None,
     class_weight: ClassWeights | None = None, on_bad_row: str = "error",
     columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
     validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
@@ -242,11 +243,13 @@ def train(
     X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
         The rows: numbers, by column or by name; or rows of a table or text, which become features
         as in a conversion. The model then takes the like. Or AnnData, a dict of columns, an array
-        of images (:func:`streammach.data.tables.memory_objects.as_rows`).
+        of images (:func:`streammach.data.tables.memory_objects.as_rows`). Or an iterator of tables,
+        record batches or pairs ``(X, y)`` of a matrix and labels: it is gone through once, into a
+        temporary store.
     y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
         A label for each row: integers, booleans, whole floats or strings; or a list of labels for
         each row; or an indicator, a matrix with a column for each label. A string is the column of
-        a table, or of obs, that holds the labels.
+        a table, or of obs, that holds the labels. An iterator of pairs brings them itself.
     memory : str or int, optional
         What the training may take, such as ``"1GB"``, beside what `X` and `y` take; otherwise half
         of what is free, the most of 2, 3, 4, 6, 8 and 12 GB.
@@ -303,7 +306,12 @@ def train(
         for name in OF_TABLE & options.keys()
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
-    data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
+    data: MemoryRows | IteratorRows
+    if is_iterator(X):
+        beside = {"sample_weight": sample_weight, "columns": columns}
+        data = iterator_rows(X, y, table, skip=bad_rows.skip, more=beside)
+    else:
+        data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     known = {*OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
     with ExitStack() as closing:
         if validation is not None:
@@ -320,7 +328,7 @@ def train(
 
 
 def train_rows(
-    data: MemoryRows, options: Mapping[str, Any], function: str = "train", *,
+    data: MemoryRows | IteratorRows, options: Mapping[str, Any], function: str = "train", *,
     out: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
     progress: Wanted = None, resume: bool = False, left_out: Mapping[str, int] | None = None,
     start: Start | None = None, known: Iterable[str] = (),
@@ -345,15 +353,16 @@ def train_rows(
             why = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
             warnings.warn(f"rows that could not be read were left out: {why}", stacklevel=3)
         trainer = Trainer(made, wanted, callbacks=callbacks, clock=clock, start=start)
-        return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.labels.kind)
+        return replace(trainer.fit(dataset, out, resume=resume), label_kind=data.label_kind)
 
 
 def plan_rows(
-    data: MemoryRows, constraints: Constraints, closing: ExitStack, start: Start | None = None
-) -> tuple[Plan, Dataset]:
+    data: MemoryRows | IteratorRows, constraints: Constraints, closing: ExitStack,
+    start: Start | None = None,
+) -> tuple[Plan, Dataset]:  # fmt: skip
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
     budget, choose = bytes_of(constraints.memory), plan if start is None else start.plan
-    if data.code_bytes + data.intake_bytes <= budget:
+    if isinstance(data, MemoryRows) and data.code_bytes + data.intake_bytes <= budget:
         dataset = data.weigh_classes(data.to_dataset())
         try:
             return choose(dataset, constraints), dataset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,15 @@ from streammach.jit import Array, kernel
 from streammach.machine import size_text
 from streammach.rows.block import RowBlock, Values
 from streammach.rows.canonical import copy_rows
-from streammach.rows.label_lists import LabelLists
-from streammach.rows.texts import Texts
 from streammach.threads import Workers
 
 Counts = NDArray[np.int64]
 MAX_BYTE = 255
 FEATURE_BYTES = 4
-ROW_BYTES = 8 + 2 + 4 + 4 + 8 + 8  # what is held
-TAG_BYTES = 8  # of the place of a row's tag, where rows have tags
-LIST_BYTES = 8  # of the place of a row's list of labels, where rows have lists
-LABEL_BYTES = 4 + 4  # of a label in a list, and of its weight
+ROW_BYTES = 8 + 2 + 4 + 4 + 8 + 8  # start, group, class, importance, key, number
+TAG_BYTES = 8 + 8  # of the place of a row's tag, where rows have tags; joined it is there twice
+LIST_BYTES = 8 + 8  # of the place of a row's list of labels, where rows have lists
+LABEL_BYTES = 8 + 8  # of a label in a list, and of its weight
 ORDER_BYTES = 8 + 8  # two orders, while rows are brought into theirs
 
 
@@ -44,31 +42,22 @@ class Ids:
 class RowBuffer:
     """Rows of several sources, as many as fit some bytes."""
 
-    def __init__(self, n_bytes: int, *, wide: bool = False) -> None:
+    def __init__(self, n_bytes: int, *, wide: bool = False, listed: bool = False) -> None:
         self.n_bytes = n_bytes
-        self.n_rows = self.nnz = 0
+        self.listed = listed  # whether rows have lists of labels
         rows = n_bytes // (ROW_BYTES + ORDER_BYTES) + 1
-        # arrays (rows,): where each row's values start, whose ids it has, its class and importance,
-        # the key that decides where it goes, its number among the rows of all sources
+        # arrays (rows,): where each row's values start, whose ids it has, the key that decides
+        # where it goes
         self.starts = np.zeros(rows + 1, np.int64)
         self.groups = np.empty(rows, np.int16)
-        self.classes = np.empty(rows, np.int32)
-        self.importance = np.empty(rows, np.float32)
         self.keys = np.empty(rows, np.uint64)
-        self.numbers = np.empty(rows, np.int64)
-        self.tagged = False
-        # int64 (rows + 1,), uint8 (bytes,): where each row's tag ends, and the tags
-        self.tag_ends, self.tag_data = np.zeros(1, np.int64), np.empty(0, np.uint8)
-        self.listed = False
-        # int64 (rows + 1,), int32 (labels,), float32 (labels,): where each row's labels end, the
-        # labels and their weights
-        self.list_ends = np.zeros(1, np.int64)
-        self.list_classes, self.list_weights = np.empty(0, np.int32), np.empty(0, np.float32)
         most = n_bytes // (FEATURE_BYTES + (4 if wide else 1)) + 1
         # int32 (values,): ids of the features, of a row's group
         self.features = np.empty(most, np.int32)
         # uint8 or float32 (values,): the values
         self.values: Values = np.empty(most, np.float32) if wide else np.empty(most, np.uint8)
+        self.n_rows = self.nnz = self._tag_bytes = self._n_labels = 0
+        self._facts: list[RowBlock] = []  # classes, labels, importances, numbers, tags
 
     @property
     def wide(self) -> bool:
@@ -80,101 +69,49 @@ class RowBuffer:
         old, self.values = self.values, np.empty(len(self.values), np.float32)
         self.values[: self.nnz] = old[: self.nnz]
 
-    @property
-    def n_labels(self) -> int:
-        """Labels held, where rows have lists of them."""
-        return int(self.list_ends[self.n_rows]) if self.listed else 0
-
     def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0, n_labels: int = 0) -> int:
         """Return the bytes that so many rows, values, bytes of tags and labels in lists take."""
         value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
-        row_bytes = ROW_BYTES + ORDER_BYTES + (TAG_BYTES if self.tagged or tag_bytes else 0)
-        row_bytes += LIST_BYTES if self.listed or n_labels else 0
-        return n_rows * row_bytes + nnz * value_bytes + tag_bytes + n_labels * LABEL_BYTES
+        row_bytes = ROW_BYTES + ORDER_BYTES + (TAG_BYTES if tag_bytes else 0)
+        row_bytes += LIST_BYTES if n_labels else 0
+        return n_rows * row_bytes + nnz * value_bytes + 2 * tag_bytes + n_labels * LABEL_BYTES
 
     def room_for(self, block: RowBlock) -> int:
         """Return the bytes that the rows take with those of a block."""
-        tag_bytes = int(self.tag_ends[self.n_rows]) if self.tagged else 0
-        tag_bytes += 0 if block.tags is None else block.tags.n_bytes
-        labels = 0
-        if self.listed or block.labels is not None:
-            labels = (self.n_labels if self.listed else self.n_rows) + block.lists.n_labels
-        n_rows, nnz = self.n_rows + block.n_rows, self.nnz + block.nnz
-        return self.bytes_of(n_rows, nnz, tag_bytes, labels)
+        tag_bytes = self._tag_bytes + (0 if block.tags is None else block.tags.n_bytes)
+        listed = self.listed or block.labels is not None
+        labels = self._n_labels + block.lists.n_labels if listed else 0
+        return self.bytes_of(self.n_rows + block.n_rows, self.nnz + block.nnz, tag_bytes, labels)
 
-    def reserve(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> slice:
+    def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
         """Append rows with their keys uint64 (n,), whose features have a group's ids.
 
-        Return the places of their features and values, which are left to :meth:`fill`; raise
-        BudgetError if there is no room.
+        Raises BudgetError if there is no room.
         """
-        if block.labels is not None:
-            self.list_labels()
-        tags, lists = block.tags, block.lists if self.listed else None
-        assert block.numbers is not None, "places among the rows of all sources"
-        if tags is not None and tags.n_bytes and not self.tagged:
-            self.tagged = True
-            self.tag_ends = np.zeros(len(self.starts), np.int64)
-            self.tag_data = np.empty(self.n_bytes, np.uint8)
         needed = self.room_for(block)
         if needed > self.n_bytes:
             what = f"{size_text(self.n_bytes)} are left for rows, {size_text(needed)} are needed"
             raise BudgetError(what, hint="Give more with --memory.")
         rows = slice(self.n_rows, self.n_rows + block.n_rows)
         values = slice(self.nnz, self.nnz + block.nnz)
-        if lists is not None:
-            self._add_lists(rows, lists)
-        if self.tagged:
-            self._add_tags(rows, tags)
         self.starts[rows.start + 1 : rows.stop + 1] = block.indptr[1:] + values.start
-        self.classes[rows], self.importance[rows] = block.classes, block.importance
-        self.keys[rows], self.numbers[rows], self.groups[rows] = keys, block.numbers, group
+        self.keys[rows], self.groups[rows] = keys, group
+        self.features[values], self.values[values] = block.features, block.values
+        bare = replace(
+            block, indptr=np.zeros(block.n_rows + 1, np.int64), features=block.features[:0],
+            values=block.values[:0], places=None,
+        )  # fmt: skip
+        self._facts.append(bare.take(np.arange(block.n_rows)))
+        self.listed |= block.labels is not None
+        self._tag_bytes += 0 if block.tags is None else block.tags.n_bytes
+        self._n_labels += block.lists.n_labels
         self.n_rows, self.nnz = rows.stop, values.stop
-        return values
 
-    def fill(self, places: slice, block: RowBlock) -> None:
-        """Take in the features and values of rows; several threads may, each its own."""
-        self.features[places], self.values[places] = block.features, block.values
-
-    def list_labels(self) -> None:
-        """Hold a list of labels for each row from now on."""
-        if self.listed:
-            return
-        self.listed, n = True, self.n_rows
-        most = self.n_bytes // LABEL_BYTES + 1
-        self.list_ends = np.zeros(len(self.starts), np.int64)
-        self.list_classes, self.list_weights = np.empty(most, np.int32), np.empty(most, np.float32)
-        self.list_ends[: n + 1] = np.arange(n + 1)
-        self.list_classes[:n], self.list_weights[:n] = self.classes[:n], 1
-
-    def _add_lists(self, rows: slice, lists: LabelLists) -> None:
-        start = int(self.list_ends[rows.start])
-        self.list_ends[rows.start : rows.stop + 1] = start + lists.starts
-        some = slice(start, start + lists.n_labels)
-        self.list_classes[some] = lists.classes
-        self.list_weights[some] = 1 if lists.weights is None else lists.weights
-
-    @property
-    def lists(self) -> LabelLists | None:
-        """The labels of all rows, where they have lists."""
-        if not self.listed:
-            return None
-        m = self.n_labels
-        ends = self.list_ends[: self.n_rows + 1]
-        return LabelLists(ends, self.list_classes[:m], self.list_weights[:m])
-
-    def _add_tags(self, rows: slice, tags: Texts | None) -> None:
-        start = int(self.tag_ends[rows.start])
-        ends = self.tag_ends[rows.start + 1 : rows.stop + 1]
-        ends[:] = start
-        if tags is not None:
-            ends += tags.offsets[1:] - tags.offsets[0]
-            self.tag_data[start : int(ends[-1])] = tags.data[tags.offsets[0] : tags.offsets[-1]]
-
-    @property
-    def tags(self) -> Texts | None:
-        """The tags of all rows, if there are any."""
-        return Texts(self.tag_ends[: self.n_rows + 1], self.tag_data) if self.tagged else None
+    def join_facts(self) -> RowBlock:
+        """Join and return all of the rows but their values; before threads copy some."""
+        if len(self._facts) != 1:
+            self._facts = [RowBlock.concat(self._facts)]
+        return self._facts[0]
 
     def copy(self, chosen: NDArray[np.int64], ids: Ids, spare: int = 0) -> RowBlock:
         """Return chosen rows in their order, with other ids; `spare` values follow the last."""
@@ -187,16 +124,15 @@ class RowBuffer:
             chosen, self.starts, self.groups, self.features, self.values, ids.ids, ids.bases,
             indptr, features, values,
         )  # fmt: skip
-        return RowBlock(
-            indptr=indptr, features=features, values=values, classes=self.classes[chosen],
-            importance=self.importance[chosen], numbers=self.numbers[chosen],
-            tags=None if self.tags is None else self.tags.take(chosen),
-            labels=None if self.lists is None else self.lists.take(chosen),
-        )  # fmt: skip
+        block = replace(
+            self._facts[0].take(chosen), indptr=indptr, features=features, values=values
+        )
+        return replace(block, labels=block.lists) if self.listed else block
 
     def clear(self) -> None:
         """Forget all rows."""
-        self.n_rows = self.nnz = 0
+        self.n_rows = self.nnz = self._tag_bytes = self._n_labels = 0
+        self._facts = []
 
     @property
     def lengths(self) -> NDArray[np.int64]:

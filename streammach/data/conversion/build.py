@@ -192,10 +192,8 @@ class Build:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
         resident = psutil.Process().memory_info().rss
         free = min(self._memory.room(names, names), self._memory.n_bytes - resident)
-        room = RowBuffer(int(SPILL_SHARE * free), wide=value_type(tally) == np.float32)
-        if tally.listed:
-            room.list_labels()
-        return room
+        wide = value_type(tally) == np.float32
+        return RowBuffer(int(SPILL_SHARE * free), wide=wide, listed=tally.listed)
 
     def _finish(
         self, writer: RowsWriter, tally: Tally, shuffle: Shuffle, labels: RankedNames,

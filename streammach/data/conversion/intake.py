@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.conversion.buffer import Ids, RowBuffer, count_feature_ids, fit_bytes
-from streammach.data.conversion.flow import UNLIMITED, Flow, Pause
 from streammach.data.conversion.folder import ConversionMemory
 from streammach.data.conversion.spills import (
     Packed,
@@ -28,7 +28,15 @@ from streammach.data.conversion.spills import (
     write_spill,
 )
 from streammach.data.identity import ChangedError, FileState, check_unchanged
-from streammach.data.source import START, AnyPiece, LargePiece, PieceRows, RowReader, Source
+from streammach.data.source import (
+    START,
+    LargePiece,
+    MatrixColumns,
+    Piece,
+    PieceRows,
+    RowReader,
+    Source,
+)
 from streammach.errors import BudgetError, StoreError
 from streammach.files.reading import check_free
 from streammach.files.writing import remove_file
@@ -39,8 +47,9 @@ from streammach.rows.canonical import merge_repeats
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import LocalNames, Vocabulary
-from streammach.threads import Workers, here
+from streammach.threads import Workers, map_in_order
 
+UNLIMITED = 1 << 62  # bytes
 ROOM_FOR_BYTE = 40  # of rows, for a byte of a source; more is not even reserved
 SMALL_ROOM = 64 << 20
 KNOWN_SHARE = 1 / 64  # of the sources, from which on what names will take can be told
@@ -65,12 +74,13 @@ class Intake:
         self.vocabulary = vocabulary  # all names
         self._folder, self._seed, self._memory = folder, seed, memory
         self._workers = workers
-        self._progress = here(progress)  # which is told of bytes, and of all
+        self._progress = progress  # which is told of bytes, and of all
         self._named = [vocabulary.n_labels, vocabulary.n_features]
         self._n_known = sum(self._named)  # from the start
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         n = workers.n_threads
-        lock = ForkSafeLock() if n > 1 else None
+        self._lock = ForkSafeLock()  # held while a name is added
+        lock = self._lock if n > 1 else None
         self._names = [LocalNames(vocabulary, lock) for _ in range(n)]
         self._parsers: SimpleQueue[_PieceParser] = SimpleQueue()
         for group, names in enumerate(self._names):
@@ -120,14 +130,23 @@ class Intake:
     def read(self) -> None:
         """Read all sources."""
         self._rows_before = sum(self.tally.source_lengths)
-        stations = (self._read, self._take, self._fill)
         for alone, some in itertools.groupby(self._pieces(), lambda one: one.large is not None):
             if not alone:
-                Flow(some, stations, self._memory.ahead).run(self._workers)
+                self._read_pieces(some, self._memory.ahead)
                 continue
             for one in some:
                 self._make_room(one.large)
-                Flow(iter([one]), stations, 1).run(self._workers)
+                self._read_pieces([one], 1)
+
+    def _read_pieces(self, pieces: Iterable[PendingPiece], most: int) -> None:
+        """Parse pieces, so many at a time, and take their rows in their order."""
+        with closing(map_in_order(self._workers, self._parse, pieces, most)) as parsed:
+            for one in parsed:
+                if isinstance(one, PendingPiece):
+                    self._end_source(one)
+                else:
+                    self._take(one)
+                    one.source.give_back(one.piece)
 
     def _pieces(self) -> Iterator[PendingPiece]:
         """Yield the pieces of all sources, and behind those of each that it is over."""
@@ -140,7 +159,7 @@ class Intake:
             yield PendingPiece(number, source, states)
             begin = START
 
-    def _read(self, one: PendingPiece) -> PendingPiece | ParsedPiece:
+    def _parse(self, one: PendingPiece) -> PendingPiece | ParsedPiece:
         """Read a piece into rows, by a parser that no other thread uses."""
         if one.piece is None:
             return one
@@ -158,10 +177,11 @@ class Intake:
         tally.reasons = dict(self._bad_rows.reasons)
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.save()
-        names = {
-            table: self.vocabulary.names_since(table, n)
-            for table, n in zip(("labels", "features"), self._named, strict=True)
-        }
+        with self._lock:  # other threads parse the next pieces meanwhile
+            names = {
+                table: self.vocabulary.names_since(table, n)
+                for table, n in zip(("labels", "features"), self._named, strict=True)
+            }
         self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
         counts = self._count_ids(*self._named)
         added = {
@@ -189,8 +209,7 @@ class Intake:
         return self._counts
 
     def _count_ids(self, n_labels: int, n_features: int) -> Counts:
-        lists = self.rows.lists
-        classes = self.rows.classes[: self.rows.n_rows] if lists is None else lists.classes
+        classes = self.rows.join_facts().lists.classes
         ids = Ids.of(self.groups())
         features = count_feature_ids(self.rows, ids, n_features, self._workers)
         return np.bincount(classes, minlength=n_labels), features
@@ -204,55 +223,40 @@ class Intake:
             wider[: len(narrower)] += narrower
         self._counts = new
 
-    def _take(self, one: PendingPiece | ParsedPiece) -> tuple[RowBuffer, slice, ParsedPiece] | None:
-        """Count the rows of a piece, and find their places among those in memory.
-
-        Where these have no room, or no room for such values, all threads stop and make some.
-        """
-        if isinstance(one, PendingPiece):
-            self._end_source(one)
-            return None
+    def _take(self, one: ParsedPiece) -> None:
+        """Count the rows of a piece and add them to those in memory, where there is room for it."""
         tally, block, rows = self.tally, one.part.block, self.rows
         if not rows.wide and not fit_bytes(one.integers, one.largest):
-            raise Pause(rows.widen)
+            rows.widen()
         others = self._other_bytes()
         least = rows.bytes_of(
             block.n_rows, block.nnz, 0, 0 if block.labels is None else block.labels.n_labels
         )
         room = min(self._memory.room(others, self._in_the_end(one), least), self._most)
         if rows.n_rows and rows.room_for(block) > min(room, rows.n_bytes):
-            raise Pause(self.spill)
+            self.spill()
         if not rows.n_rows:
             self._check_disk(one)
             if not room * 0.8 <= rows.n_bytes <= room:
                 rows = self.rows = RowBuffer(room, wide=rows.wide)
-        if tally.source_rows + tally.source_bad == 0:
-            met = one.source.columns
-            columns = (0, "") if met is None else (met.n_columns, met.digest)
-            tally.meet_columns(*columns, one.source.path)
         self._bad_rows.take(one.part.bad, one.source.path, tally.lines)
         self._bad_rows.unknown_values += one.part.unknown_values
         before = self._rows_before + tally.source_rows + tally.source_bad
         places = one.part.places() - tally.left_bytes
-        filled = rows.reserve(
-            block.add_to_numbers(before), keys(self._seed, one.number, places), one.group
-        )
+        numbered = block.add_to_numbers(before)
+        rows.add(numbered, keys(self._seed, one.number, places), one.group)
         tally.take(one.part, one.piece.end)
         tally.duplicates += one.duplicates
         tally.integers &= one.integers
         tally.largest = max(tally.largest, one.largest)
         self._progress(self._before[one.number] + one.piece.n_read, self._total)
-        return rows, filled, one
-
-    def _fill(self, taken: tuple[RowBuffer, slice, ParsedPiece] | None) -> None:
-        if taken is not None:
-            rows, places, one = taken
-            rows.fill(places, one.part.block)
-            one.source.give_back(one.piece)
 
     def _end_source(self, one: PendingPiece) -> None:
         """Check a source that was read to its end, and turn to the next one."""
         tally, source = self.tally, one.source
+        if tally.source_rows + tally.source_bad:
+            columns = source.columns or MatrixColumns(0, None)
+            tally.meet_columns(columns.n_columns, columns.digest, source.path)
         source.check_end(tally.source_rows, tally.source_bad, tally.lines)
         check_unchanged(one.states, source.files())
         tally.end_source(source.fingerprint())
@@ -332,7 +336,7 @@ class PendingPiece:
     number: int
     source: Source[Any]
     states: list[FileState]
-    piece: AnyPiece | None = None
+    piece: Piece | None = None
 
     @property
     def large(self) -> LargePiece | None:
@@ -346,7 +350,7 @@ class ParsedPiece:
 
     number: int
     source: Source[Any]
-    piece: AnyPiece
+    piece: Piece
     part: PieceRows
     group: int
     duplicates: int
@@ -360,9 +364,9 @@ class _PieceParser:
     def __init__(self, names: LocalNames, group: int, *, strict: bool) -> None:
         self._names, self._group, self._strict = names, group, strict
         self._source: Source[Any] | None = None
-        self._reader: RowReader | None = None
+        self._reader: RowReader[Any] | None = None
 
-    def read(self, source: Source[Any], number: int, piece: AnyPiece) -> ParsedPiece:
+    def read(self, source: Source[Any], number: int, piece: Piece) -> ParsedPiece:
         """Return the rows of a piece; values of one feature are added up, what is 0 then is not."""
         if self._reader is None or self._source is not source:
             words, self._source = self._names.vocabulary, source

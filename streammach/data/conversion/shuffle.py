@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
-from streammach.data.conversion.flow import Flow
 from streammach.data.conversion.spills import Spill, bins_that_fit, read_spills
 from streammach.data.store.writer import Chunks, RowsWriter
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
-from streammach.threads import Workers, here
+from streammach.threads import Workers, map_in_order
 
 PIECE_VALUES = 1 << 18
 PIECE_ROWS = 1 << 15
@@ -37,7 +37,7 @@ class Shuffle:
         self._n_features, self._n_kept = n_features
         self.block_rows = block_rows  # rows of a block
         self._workers = workers
-        self._progress = here(progress)
+        self._progress = progress
         self._sketch = PairSketch()
         # values and labels of each block of rows; the last block may not be full
         self._nnz, self._labels = list[int](), list[int]()
@@ -63,6 +63,7 @@ class Shuffle:
     def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
         """Append rows in the order of their keys, or raise DiskError."""
         order = KeyOrder(rows, BIN_BITS)
+        rows.join_facts()
 
         def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8], int]:
             return self._piece(rows, order.rows(*bins))
@@ -76,10 +77,13 @@ class Shuffle:
             self._progress(writer.n_rows)
             return chunks
 
-        stations = (piece, append, writer.encode, writer.write)
-        bins = order.ranges(PIECE_ROWS, PIECE_VALUES)
-        Flow(bins, stations, AHEAD * self._workers.n_threads).run(self._workers)
-        self._progress(writer.n_rows)
+        bins, n = order.ranges(PIECE_ROWS, PIECE_VALUES), self._workers.n_threads
+        with (
+            closing(map_in_order(self._workers, piece, bins, AHEAD * n)) as pieces,
+            closing(map_in_order(self._workers, writer.encode, map(append, pieces), n)) as chunks,
+        ):
+            for chunk in chunks:
+                writer.write(chunk)
 
     def write_spills(self, spills: list[Spill], room: RowBuffer, writer: RowsWriter) -> None:
         """Append the rows of spills, a range of bins at a time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from numcodecs import Blosc, blosc
 from numpy.typing import NDArray
 
 from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
-from streammach.data.conversion.flow import Flow
 from streammach.data.identity import Fingerprint
 from streammach.data.source import START, PieceRows, Place
 from streammach.data.store.stored_arrays import add_checksum, is_sealed
@@ -28,7 +28,7 @@ from streammach.files.writing import Writer
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
-from streammach.threads import Workers
+from streammach.threads import Workers, map_in_order
 
 AHEAD = 32  # bins that are being compressed
 BIN_BITS = 10
@@ -149,17 +149,14 @@ def write_spill(
     """Write the rows of a buffer, sorted by key; the file is durable afterwards."""
     index, order = np.zeros((BINS, INDEX_COLUMNS), np.int64), KeyOrder(rows, BIN_BITS)
 
-    def encode(b: int) -> tuple[int, bytes, tuple[int, ...]]:
-        return b, *_encode_bin(rows, ids, order.rows(b, b + 1))
+    def encode(b: int) -> tuple[bytes, tuple[int, ...]]:
+        return _encode_bin(rows, ids, order.rows(b, b + 1))
 
     with Writer(path) as out:
-
-        def write(made: tuple[int, bytes, tuple[int, ...]]) -> None:
-            b, body, facts = made
-            index[b] = out.size, *facts
-            out.write(body)
-
-        Flow(iter(range(BINS)), (encode, write), AHEAD).run(workers)
+        with closing(map_in_order(workers, encode, range(BINS), AHEAD)) as bins:
+            for b, (body, facts) in enumerate(bins):
+                index[b] = out.size, *facts
+                out.write(body)
         state = msgspec.structs.replace(state, index=Packed.of(index.ravel()))
         document = add_checksum(msgspec.msgpack.encode(state))
         start = out.size
@@ -215,7 +212,7 @@ class Spill:
             tags = Texts(_starts(arrays["tag_lengths"]), arrays["tags"])
         if "list_lengths" in arrays:
             starts = _starts(arrays["list_lengths"])
-            labels = LabelLists(starts, arrays["list_classes"], arrays["list_weights"])
+            labels = LabelLists(starts, arrays["list_classes"], arrays.get("list_weights"))
         names = ("features", "values", "classes", "importance", "numbers")
         block = RowBlock(
             indptr=_starts(arrays["lengths"]), **{name: arrays[name] for name in names}, tags=tags,
@@ -233,11 +230,9 @@ def read_spills(
     def decode(one: tuple[Spill, NDArray[np.int64]]) -> tuple[RowBlock, NDArray[np.uint64]]:
         return one[0].decode(one[1])
 
-    def reserve(made: tuple[RowBlock, NDArray[np.uint64]]) -> tuple[slice, RowBlock]:
-        block, keys = made
-        return rows.reserve(block, keys, 0), block
-
-    Flow(bins, (decode, reserve, lambda one: rows.fill(*one)), AHEAD).run(workers)
+    with closing(map_in_order(workers, decode, bins, AHEAD)) as blocks:
+        for block, keys in blocks:
+            rows.add(block, keys, 0)
 
 
 def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:

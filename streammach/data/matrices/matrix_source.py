@@ -20,11 +20,12 @@ from streammach.data.label_arrays import Labels
 from streammach.data.matrices.matrix import ANY_WIDTH, Matrix, MatrixRows
 from streammach.data.source import (
     START,
-    LargePiece,
     MatrixColumns,
+    Piece,
     PieceRows,
     Place,
     ReadingBytes,
+    RowReader,
     Source,
 )
 from streammach.data.source_options import GUESSED, SourceOptions
@@ -58,15 +59,13 @@ class OpenMatrix:
         return MatrixColumns(0 if n == ANY_WIDTH or self.spaced else n, self.names)
 
 
-@dataclass(frozen=True)
-class MatrixPiece:
+@dataclass(kw_only=True)
+class MatrixPiece(Piece):
     """Some rows, and the matrix that they are from."""
 
     rows: MatrixRows
     matrix: OpenMatrix
-    n_read: int
-    end: Place
-    large: LargePiece | None = None
+    before: int = 0  # rows of the matrices that come before, where there are several
 
 
 class MatrixSource(Source[MatrixPiece]):
@@ -104,7 +103,7 @@ class MatrixSource(Source[MatrixPiece]):
                     raise ChangedError("what was read before is not there", path=self.path)
                 if end > begin.at:
                     n_read = self.n_bytes * end // self.n_rows
-                    yield MatrixPiece(rows, opened, n_read, Place(end, crc))
+                    yield MatrixPiece(rows=rows, matrix=opened, n_read=n_read, end=Place(end, crc))
         if end < begin.at:
             raise ChangedError("what was read before is not there", path=self.path)
 
@@ -118,7 +117,7 @@ class MatrixSource(Source[MatrixPiece]):
         return MatrixReader(self.path, vocabulary, label_needed=label_needed, strict=strict)
 
 
-class MatrixReader:
+class MatrixReader(RowReader[MatrixPiece]):
     """Gives rows of a matrix the ids of a vocabulary; one thread at a time may use it.
 
     Its parameters are those of :meth:`Source.reader`; the path is for messages.
@@ -129,7 +128,8 @@ class MatrixReader:
     ) -> None:
         self._path, self._vocabulary = path, vocabulary
         self._label_needed, self._strict = label_needed, strict
-        self._columns: Columns | None = None  # known with the first piece
+        self._columns: Columns | None = None  # known with the first piece of a matrix
+        self._opened: OpenMatrix | None = None  # the matrix
         self._ids: NDArray[np.int32] | None = None  # of columns that are told by their places
         self._width = 0
 
@@ -137,10 +137,10 @@ class MatrixReader:
         """Return the rows of a piece, or raise DataError if the labels do not fit."""
         matrix, rows = piece.matrix, piece.rows
         labels, weights = matrix.labels, matrix.weights
-        if self._columns is None:
+        if self._columns is None or self._opened is not matrix:
             self._check_labels(labels, matrix.matrix.n_rows)
-            self._columns = self._match_columns(matrix)
-        good, bad = self._find_good(rows, labels)
+            self._columns, self._opened = self._match_columns(matrix), matrix
+        good, bad = self._find_good(rows, labels, piece.before)
         if bad and self._strict:
             good[:] = False
         numbers = np.flatnonzero(good)
@@ -157,16 +157,12 @@ class MatrixReader:
         block = RowBlock(
             indptr=indptr, features=ids, values=values, classes=classes,
             importance=np.ones(len(places), np.float32) if weights is None else weights[places],
-            places=places, numbers=numbers,
+            places=piece.before + places, numbers=numbers,
         ).with_labels(lists)  # fmt: skip
         known = ids >= 0
         if not known.all():
             block = block.with_values(known)
         return PieceRows(block, bad, unknown_values=len(ids) - block.nnz)
-
-    def bad_row(self, piece: MatrixPiece, place: int, reason: str) -> BadRow:
-        """Return a row, by its number, as a bad one."""
-        return BadRow(reason=reason, line=place)
 
     def _match_columns(self, opened: OpenMatrix) -> Columns:
         trained = self._vocabulary.columns
@@ -219,7 +215,7 @@ class MatrixReader:
         return ids[inverse]
 
     def _find_good(
-        self, piece: MatrixRows, labels: Labels | None
+        self, piece: MatrixRows, labels: Labels | None, before: int
     ) -> tuple[NDArray[np.bool_], list[BadRow]]:
         """Return which rows can be taken, bool (n,), and the others."""
         n = len(piece.indptr) - 1
@@ -238,5 +234,6 @@ class MatrixReader:
                 reason, text = OUT_OF_RANGE, str(piece.columns[bad[row]])
             else:
                 reason, text = NOT_FINITE, str(piece.values[bad[row]])
-            refused.append(BadRow(reason=reason, text=text, line=piece.first_row + row))
+            number = before + piece.first_row + row
+            refused.append(BadRow(reason=reason, text=text, line=number))
         return good, refused

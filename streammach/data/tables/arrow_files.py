@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streammach.data.matrices.named_arrays import check_stored
-from streammach.data.source import START, LargePiece, Place, ReadingBytes
+from streammach.data.source import START, Place, ReadingBytes
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
-from streammach.data.tables.cells import TableRows
-from streammach.data.tables.head import HEAD_ROWS, Head
-from streammach.data.tables.large import DICTIONARY, messages, of_row, row_sizes
-from streammach.data.tables.table_source import Table, distinct
+from streammach.data.tables.arrow_rows import arrow, check_buffers
+from streammach.data.tables.batches import MOST_ROWS, PIECE_BYTES, BatchPiece, BatchTable
+from streammach.data.tables.head import Head
+from streammach.data.tables.large import DICTIONARY, messages
+from streammach.data.tables.table_source import distinct
 from streammach.errors import DataError, StreammachError, clean
 from streammach.files.reading import disk_error
 
-PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
-MOST_ROWS, LEAST_ROWS = 1 << 14, 64  # of a batch
+LEAST_ROWS = 64  # of a batch
 SLICED_ROWS = 1 << 20  # that are looked at together, for rows may take no byte, as nulls do
 DECODED = 3 << 20  # of what Parquet holds of a column while it is read
 PAGE_CELLS = 2048  # of the mean size, by which a page is longer than meant
@@ -32,26 +28,11 @@ LOOSE = 100  # bytes from one byte of a file, from which on a page may be all of
 ITEM_BYTES, UNPACKED = 12, 4  # of an item of a list, and for a byte of Parquet
 
 
-@dataclass(frozen=True)
-class BatchPiece:
-    """Some rows of a table: the rows, the number of the first one, bytes read of the file."""
-
-    rows: TableRows
-    first_row: int
-    n_read: int
-    large: LargePiece | None = None
-
-    @property
-    def end(self) -> Place:
-        """The row behind it."""
-        return Place(self.first_row + self.rows.n_rows)
-
-
-class BatchSource(Table):
-    """A table of record batches."""
+class ArrowFile(BatchTable):
+    """A file of record batches."""
 
     def __init__(self, path: Path, form: str, options: SourceOptions) -> None:
-        Table.__init__(self, options)
+        super().__init__(options)
         self.path, self.form = path, form
         arrow()
         with self._errors():
@@ -63,20 +44,26 @@ class BatchSource(Table):
     def _schema(self) -> Any: ...
 
     @abstractmethod
-    def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
-        """Yield batches and the bytes read; rows before `begin` may be left out of none or all."""
+    def _batches(self, columns: list[str]) -> Iterator[tuple[Any, int]]:
+        """Yield batches and the bytes read."""
 
     @abstractmethod
     def _batch_bytes(self) -> int:
         """Return the bytes that a batch takes while it is read, about at most."""
 
-    def _check_batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
-        """Yield what `_batches` does, no batch of many rows; DataError where one is damaged."""
-        for batch, n_read in self._batches(columns, begin):
+    def batches(
+        self, columns: Collection[str] | None, *, head: bool = False
+    ) -> Iterator[tuple[Any, int]]:
+        chosen = [name for name in self._names if columns is None or name in set(columns)]
+        for batch, n_read in self._batches(chosen):
             check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
             check_buffers(batch, self.path)
             for first in range(0, batch.num_rows, SLICED_ROWS):
                 yield batch.slice(first, SLICED_ROWS), n_read
+
+    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
+        with self._errors():
+            yield from super().pieces(begin)
 
     def columns_there(self) -> list[str]:
         return self._names
@@ -88,24 +75,6 @@ class BatchSource(Table):
     def show(self, head: Head) -> None:
         with self._errors():
             super().show(head)
-
-    def first_rows(self) -> Iterator[TableRows]:
-        return some_rows(batch for batch, _ in self._check_batches(self._names, 0))
-
-    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        """Yield the rows in their order, in pieces of about a megabyte."""
-        names = [name for name in self._names if name in set(self.recipe.names)]
-        first = 0
-        with self._errors():
-            for batch, n_read in join_small_batches(self._check_batches(names, begin.at)):
-                for some, size in slices(batch):
-                    stop = first + some.num_rows
-                    if stop > begin.at:
-                        skipped = max(0, begin.at - first)
-                        rows = ArrowRows(some.slice(skipped))
-                        large = of_row(rows, self.recipe) if size > 2 * PIECE_BYTES else None
-                        yield BatchPiece(rows, first + skipped, n_read, large)
-                    first = stop
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -123,7 +92,7 @@ class BatchSource(Table):
             raise DataError(what, path=self.path, hint="Copy or write the file again.") from None
 
 
-class ParquetSource(BatchSource):
+class ParquetSource(ArrowFile):
     """A Parquet file, whose row groups are read page by page."""
 
     def _schema(self) -> Any:
@@ -147,7 +116,7 @@ class ParquetSource(BatchSource):
                 held += max(_chunk_bytes(group.column(i), group.num_rows) for group in groups)
         return BATCH_BYTES + held
 
-    def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
+    def _batches(self, columns: list[str]) -> Iterator[tuple[Any, int]]:
         with self._open() as file:
             n_groups, size, first = file.metadata.num_row_groups, self.path.stat().st_size, 0
             for group in range(n_groups):
@@ -209,7 +178,7 @@ def _hidden_bytes(chunk: Any, n_rows: int) -> int:
     return max(0, int(ITEM_BYTES * items - UNPACKED * chunk.total_uncompressed_size))
 
 
-class ArrowSource(BatchSource):
+class ArrowSource(ArrowFile):
     """An Arrow IPC file or stream; also one that Feather wrote."""
 
     def _schema(self) -> Any:
@@ -237,7 +206,7 @@ class ArrowSource(BatchSource):
                 file.seek(0)
                 yield pa.ipc.open_stream(file), file
 
-    def _batches(self, columns: list[str], begin: int) -> Iterator[tuple[Any, int]]:
+    def _batches(self, columns: list[str]) -> Iterator[tuple[Any, int]]:
         size = self.path.stat().st_size
         with self._open() as (reader, file):
             if hasattr(reader, "num_record_batches"):
@@ -256,45 +225,3 @@ def _index_of(schema: Any) -> frozenset[str]:
         return frozenset(name for name in found if isinstance(name, str))
     except (ValueError, TypeError, AttributeError):  # it is not what pandas writes
         return frozenset()
-
-
-def join_small_batches(batches: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
-    """Yield small batches joined into some of about a megabyte, with what was read by then."""
-    held: list[Any] = []
-    n_bytes = read = 0
-    for batch, n_read in batches:
-        if n_bytes + batch.nbytes >= PIECE_BYTES:
-            yield from ((some, read) for some in _combine(held))
-            held, n_bytes = [], 0
-        held.append(batch)
-        n_bytes, read = n_bytes + batch.nbytes, n_read
-        del batch  # the next one is decoded
-    yield from ((some, read) for some in _combine(held))
-
-
-def _combine(batches: list[Any]) -> list[Any]:
-    if len(batches) < 2:
-        return batches
-    joined: list[Any] = arrow().Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
-
-
-def slices(batch: Any) -> Iterator[tuple[Any, int]]:
-    """Yield a batch in slices of about a megabyte, or of one larger row, with their bytes."""
-    sizes = row_sizes(batch)
-    ends = np.cumsum(sizes)
-    first = before = 0
-    while first < batch.num_rows:
-        stop = int(np.searchsorted(ends, before + PIECE_BYTES, "right"))
-        stop = min(max(stop, first + 1), first + MOST_ROWS)
-        yield batch.slice(first, stop - first), int(ends[stop - 1]) - before
-        first, before = stop, int(ends[stop - 1])
-
-
-def some_rows(batches: Iterable[Any]) -> Iterator[TableRows]:
-    """Yield the rows of batches, some at a time; a large one only where its batch has no other."""
-    for batch in batches:
-        every = list(slices(batch))
-        for part, _ in [one for one in every if one[1] <= 2 * PIECE_BYTES] or every[:1]:
-            for first in range(0, part.num_rows, HEAD_ROWS):
-                yield ArrowRows(part.slice(first, HEAD_ROWS))

@@ -104,7 +104,9 @@ class ArrowRows(TableRows):
         return Cells.of_numbers(out)
 
     def _column(self, name: str) -> Any:
-        place = self._places[name]
+        place = self._places.get(name)
+        if place is None:
+            return arrow().nulls(self.n_rows)
         column = self.batch.column(place)
         try:
             return _plain(column, self.batch.schema.field(place).metadata or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.source import START, LargePiece, Place
+from streammach.data.source import LargePiece
 from streammach.data.source_options import SourceOptions
-from streammach.data.tables.arrow_files import BatchPiece
+from streammach.data.tables.batches import PIECE_BYTES, BatchTable
 from streammach.data.tables.cells import MAX_CELL, NOT_UTF8, BadCell, PythonRows, TableRows
 from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.large import of_text
-from streammach.data.tables.table_source import Table
 from streammach.data.tables.values import is_utf8
 from streammach.errors import DataError, clean
 from streammach.files.raw_text import read_text
@@ -26,7 +25,6 @@ from streammach.files.reading import disk_errors
 DOCUMENTS, TEXT = "documents", ".txt"
 SUBJECTS = (".tsv", ".key")  # endings beside a text: URIs and titles, or labels; one in each line
 COLUMNS = ("text", "subjects", "document")
-PIECE_BYTES = 1 << 20
 MAX_SUBJECTS = 1 << 20  # bytes of the subjects of a document: split they take fifty times as much
 
 
@@ -39,7 +37,7 @@ def is_document_folder(path: Path) -> bool:
     return known.isdisjoint(names) and (bool(texts) or not names)
 
 
-class DocumentFolder(Table):
+class DocumentFolder(BatchTable):
     """Documents by the names of their files: text, subjects, and the name as the tag of the row."""
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
@@ -64,32 +62,28 @@ class DocumentFolder(Table):
     def columns_there(self) -> Sequence[str]:
         return COLUMNS
 
-    def first_rows(self) -> Iterator[TableRows]:
-        yield from map(self.rows_of, self.pieces())
-
-    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        """Yield the documents in the order of their names, in pieces of about a megabyte."""
+    def batches(
+        self, columns: Collection[str] | None, *, head: bool = False
+    ) -> Iterator[tuple[TableRows, int]]:
+        """Yield the documents in the order of their names, about a megabyte at a time."""
         rows, refused = list[dict[str, Any]](), list[BadCell]()
         n_bytes = n_read = 0
-        for place in range(begin.at, len(self._names)):
-            row, wrong = self._document(self._names[place])
+        for place, name in enumerate(self._names, 1):
+            row, wrong = self._document(name)
             refused += [BadCell(len(rows), *wrong)] if wrong else []
             rows.append(row)
             n_bytes += sum(map(len, (row.get(COLUMNS[0], ""), *row.get(COLUMNS[1], ()))))
-            if n_bytes >= PIECE_BYTES or len(rows) == HEAD_ROWS or place + 1 == len(self._names):
+            if n_bytes >= PIECE_BYTES or len(rows) == HEAD_ROWS or place == len(self._names):
                 n_read += n_bytes
-                large = self._large(rows) if n_bytes > 2 * PIECE_BYTES else None
-                first = place + 1 - len(rows)
-                yield BatchPiece(PythonRows(rows, refused), first, n_read, large)
+                yield PythonRows(rows, refused), n_read
                 rows, refused, n_bytes = [], [], 0
 
-    def _large(self, rows: list[dict[str, Any]]) -> LargePiece | None:
+    def large_piece(self, rows: PythonRows, size: int) -> LargePiece | None:
         """Return what a piece with a long document takes."""
-        if self._recipe is None:
+        texts = "\n".join(text or "" for text in rows.values(COLUMNS[0]))
+        if len(texts) <= 2 * PIECE_BYTES:
             return None
-        texts = "\n".join(row.get(COLUMNS[0], "") for row in rows)
-        data = np.frombuffer(texts.encode(), np.uint8)
-        return of_text(data, self._recipe)
+        return of_text(np.frombuffer(texts.encode(), np.uint8), self.recipe)
 
     def _document(self, name: str) -> tuple[dict[str, Any], tuple[str, str] | None]:
         """Return a document as a row; an empty one, the reason and the file if it is a bad row."""

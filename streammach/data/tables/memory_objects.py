@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,19 +208,24 @@ def is_pair(given: Any) -> bool:
     return two and not any(all(isinstance(one, kind) for one in given) for kind in (Mapping, str))
 
 
-def named_files(given: Any) -> list[Path] | None:
-    """Return the files that a user names, one or several; None where it is something else."""
-    if isinstance(given, str | os.PathLike):
-        return [Path(given)]
-    several = isinstance(given, list | tuple | set | frozenset | Iterator)
-    if not several or hasattr(given, "read") or hasattr(given, STREAM):
-        return None
-    files = []
-    for one in given:
-        if not isinstance(one, str | os.PathLike):
-            return None
-        files.append(Path(one))
-    return files
+def named_files(sources: Any) -> tuple[list[Path] | None, list[Any]]:
+    """Return the files that a user names, one or several; None where it is something else.
+
+    And the items that were taken from an iterator of something else: the first one, if there is.
+    """
+    if isinstance(sources, str | os.PathLike):
+        return [Path(sources)], []
+    if hasattr(sources, "read") or hasattr(sources, STREAM):
+        return None, []
+    first = list(itertools.islice(sources, 1)) if isinstance(sources, Iterator) else []
+    if first and isinstance(first[0], str | os.PathLike):
+        first += sources
+        sources = first
+    elif not isinstance(sources, list | tuple | set | frozenset):
+        return None, first
+    if not all(isinstance(one, str | os.PathLike) for one in sources):
+        return None, []
+    return [Path(one) for one in sources], []
 
 
 def is_frame(rows: object) -> bool:

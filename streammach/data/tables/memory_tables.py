@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
-from streammach.data.source import START, Place
 from streammach.data.source_options import GUESSED, SourceOptions
 from streammach.data.store.memory_store import PLACE
-from streammach.data.tables.arrow_files import BatchPiece, slices, some_rows
-from streammach.data.tables.arrow_rows import ArrowRows, arrow, check_buffers
-from streammach.data.tables.cells import MOST_CELLS, PythonRows, TableRows
+from streammach.data.tables.arrow_rows import arrow, check_buffers
+from streammach.data.tables.batches import BatchTable
+from streammach.data.tables.cells import MOST_CELLS, PythonRows
 from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.memory_objects import arrow_column
-from streammach.data.tables.table_source import Table, distinct
+from streammach.data.tables.table_source import distinct
 from streammach.errors import UsageError, clean
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
@@ -41,16 +40,17 @@ def check_no_file(options: SourceOptions) -> None:
             raise UsageError(f"only files have {said}: rows in memory were given", path=PLACE)
 
 
-class MemorySource(Table):
+class MemorySource(BatchTable):
     """A table in memory as a source, in a plain form; it is read as often as it is asked for."""
+
+    form = "memory"
 
     def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
         super().__init__(options)
         check_no_file(options)
-        self.path, self.form, self.labelled = PLACE, "memory", labelled
+        self.path, self.labelled = PLACE, labelled
         self._table = table
-        self._listed = isinstance(table, list)
-        self._strings = bool(self._listed and table) and isinstance(table[0], str)
+        self._strings = isinstance(table, list) and bool(table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
             text = Column(name=TEXT, role="text")
             self._recipe = Recipe.of(columns=(text,), **options.table.of_texts)
@@ -59,24 +59,13 @@ class MemorySource(Table):
         return []
 
     def columns_there(self) -> Sequence[str]:
-        if self._strings:
-            return self.recipe.names
-        if self._listed:
-            return PythonRows([row for row in self._table if isinstance(row, Mapping)]).names
-        return distinct([name for name, _ in self._columns], PLACE)
+        return self.recipe.names if self._strings else names_of(self._table)
 
-    def first_rows(self) -> Iterator[TableRows]:
-        if self._listed:
-            yield PythonRows(_dictionaries(self._table[:HEAD_ROWS], ()))
-        else:
-            yield from some_rows(self._batches(self.columns_there(), head=True))
-
-    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
-        first = 0
-        for rows in self._some_rows():
-            if first >= begin.at:
-                yield BatchPiece(rows, first, 0)
-            first += rows.n_rows
+    def batches(
+        self, columns: Collection[str] | None, *, head: bool = False
+    ) -> Iterator[tuple[Any, int]]:
+        texts = self.recipe.texts if columns else ()
+        return ((batch, 0) for batch in batches_of(self._table, columns, texts, head=head))
 
     def block(
         self, vocabulary: Vocabulary, *, label_needed: bool, bad_rows: BadRows | None = None,
@@ -97,34 +86,62 @@ class MemorySource(Table):
             blocks.append(block)
         return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
 
-    def _some_rows(self) -> Iterator[TableRows]:
-        if not self._listed:
-            yield from map(ArrowRows, self._batches(self.recipe.names))
-            return
-        step = min(SOME_ROWS, max(1, MOST_CELLS // len(self.recipe.names)))
-        for first in range(0, len(self._table), step):
-            some = self._table[first : first + step]
-            yield PythonRows(_dictionaries(some, self.recipe.texts))
 
-    @cached_property
-    def _columns(self) -> list[tuple[str, Any]]:
-        """The columns of a frame, or of a table of Arrow, with their names."""
-        table = self._table
-        if hasattr(table, "iloc"):  # of pandas
-            return [(str(label), table.iloc[:, i]) for i, label in enumerate(table.columns)]
-        if hasattr(table, "column_names"):  # of Arrow
-            return [(name, None) for name in table.column_names]
-        return [(name, table[name]) for name in table.columns]
+class IteratorSource(BatchTable):
+    """Tables that an iterator gives, one after the other: it is gone through once."""
 
-    def _batches(self, names: Collection[str], *, head: bool = False) -> Iterator[Any]:
-        """Yield columns; those of a `head` that cannot be read are null: perhaps nobody does."""
-        pa, chosen = arrow(), [one for one in self._columns if one[0] in set(names)]
-        if isinstance(self._table, pa.Table):
-            some = self._table.select([name for name, _ in chosen])
-        else:
-            some = pa.table({name: arrow_column(it, name, head=head) for name, it in chosen})
-        for batch in some.to_batches():
-            yield from (part for part, _ in slices(check_buffers(batch, PLACE)))
+    form, names_known = "memory", False
+
+    def __init__(self, tables: Iterator[Any], options: SourceOptions) -> None:
+        super().__init__(options)
+        check_no_file(options)
+        self.path, self._tables = PLACE, tables
+
+    def files(self) -> list[Path]:
+        return []
+
+    def batches(
+        self, columns: Collection[str] | None, *, head: bool = False
+    ) -> Iterator[tuple[Any, int]]:
+        tables, texts = self._tables, () if columns is None else self.recipe.texts
+        if head:  # what was looked at comes again when all is read
+            tables, self._tables = itertools.tee(tables)
+        for table in tables:
+            chosen = None if columns is None else {*columns} & {*names_of(table)}
+            yield from ((batch, 0) for batch in batches_of(table, chosen, texts, head=head))
+
+
+def names_of(table: Any) -> Sequence[str]:
+    """Return the names of the columns of a table in a plain form, or raise DataError."""
+    if isinstance(table, list):
+        return PythonRows([row for row in table if isinstance(row, Mapping)]).names
+    names = table.column_names if hasattr(table, "column_names") else table.columns
+    return distinct([str(name) for name in names], PLACE)
+
+
+def batches_of(
+    table: Any, columns: Collection[str] | None, texts: Sequence[str], *, head: bool
+) -> Iterator[Any]:
+    """Yield a table in a plain form as record batches, a list as some rows at a time.
+
+    All columns without `columns`. Strings are the one column of `texts`. Columns of a `head` that
+    cannot be read are null: perhaps nobody reads them.
+    """
+    if isinstance(table, list):
+        rows = table[:HEAD_ROWS] if head else table
+        step = min(SOME_ROWS, max(1, MOST_CELLS // max(len(columns or ()), 1)))
+        for first in range(0, len(rows), step):
+            yield PythonRows(_dictionaries(rows[first : first + step], texts))
+        return
+    pa, names = arrow(), names_of(table)
+    chosen = [i for i, name in enumerate(names) if columns is None or name in columns]
+    if isinstance(table, pa.Table):
+        some = table.select(chosen)
+    else:
+        cells = [table.iloc[:, i] if hasattr(table, "iloc") else table[names[i]] for i in chosen]
+        own = [(names[i], column) for i, column in zip(chosen, cells, strict=True)]
+        some = pa.table({name: arrow_column(column, name, head=head) for name, column in own})
+    yield from (check_buffers(batch, PLACE) for batch in some.to_batches())
 
 
 def _dictionaries(rows: Sequence[Any], columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streammach.data.bad_rows import BadRow
 from streammach.data.formats import parsed
 from streammach.data.formats.parsed import Parsed, block_of, room_for
-from streammach.data.source import PieceRows
+from streammach.data.source import PieceRows, RowReader
 from streammach.data.tables.cells import BadCell, Cells, TableRows
 from streammach.data.tables.frame import Wrong, cells_of, join_cells, note, split, too_long
 from streammach.data.tables.frame_kernels import (
@@ -66,7 +66,7 @@ class TableCounts:
             self.missing.update(missing)
 
 
-class TableReader:
+class TableReader(RowReader[Any]):
     """Reads rows of a table by a recipe; one thread at a time may use it."""
 
     def __init__(

@@ -22,6 +22,7 @@ from streammach.rows.vocabulary import Vocabulary
 from streammach.spec.recipe import Recipe
 
 T = TypeVar("T", str, bytes)
+MOST_KEYS = 1 << 13  # of the first objects: a cell of each in each row takes 64 MB
 
 
 class Table(Source[Any]):
@@ -42,7 +43,14 @@ class Table(Source[Any]):
         """Yield the rows from its start on, some at a time, or raise DataError or DiskError."""
 
     def rows_of(self, piece: Any) -> TableRows:
-        """Return the rows of a piece, as they are looked at by their columns."""
+        """Return the rows of a piece, as they are looked at by their columns; note their names."""
+        rows = self._rows(piece)
+        if not self.names_known:
+            names, needed = self.counts.names, {*self.recipe.names}
+            names.update(name for name in rows.names if name in needed or len(names) < MOST_KEYS)
+        return rows
+
+    def _rows(self, piece: Any) -> TableRows:
         rows: TableRows = piece.rows
         return rows
 

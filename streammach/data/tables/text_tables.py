@@ -35,7 +35,7 @@ from streammach.data.tables.cells import (
 )
 from streammach.data.tables.head import HEAD_ROWS
 from streammach.data.tables.large import of_text
-from streammach.data.tables.table_source import Table, distinct
+from streammach.data.tables.table_source import MOST_KEYS, Table, distinct
 from streammach.data.tables.values import is_utf8
 from streammach.data.text import TextFile, TextPiece
 from streammach.errors import DataError, clean
@@ -54,7 +54,6 @@ ODD = {  # what is said of cells whose quotes are odd
 }
 COMMA, SEMICOLON = ord(","), ord(";")
 NO_CELLS, NO_ROWS = np.zeros((0, 0), np.int64), np.zeros(0, np.int64)
-MOST_KEYS = 1 << 13  # of the first objects: a cell of each in each row takes 64 MB
 MOST_VALUES = 1 << 20  # of an object, with its commas: decoded they take 64 MB
 MANY_VALUES = f"'{{}}' holds more than {MOST_VALUES:,} values"
 NO_JSON = "'{}' is not JSON"
@@ -86,9 +85,6 @@ class TextTable(Table, TextFile):
                 yield self._rows(piece)
                 if piece.end.at >= MAX_LINE:
                     return
-
-    def rows_of(self, piece: TextPiece) -> TableRows:
-        return self._rows(piece)
 
     @abstractmethod
     def _rows(self, piece: TextPiece) -> TableRows:
@@ -286,13 +282,6 @@ class JsonSource(TextTable):
             names.update(rows.names)
             check_keys(names, self.path)
             yield rows
-
-    def rows_of(self, piece: TextPiece) -> TableRows:
-        """Return the objects of a piece; note their keys."""
-        rows = self._rows(piece)
-        known, needed = self.counts.names, {*self.recipe.names}
-        known.update(name for name in rows.names if name in needed or len(known) < MOST_KEYS)
-        return rows
 
     def _rows(self, piece: TextPiece) -> PythonRows:
         every = piece.buffer.text[piece.start : piece.stop].tobytes().split(b"\n")[:-1]

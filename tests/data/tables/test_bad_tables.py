@@ -204,7 +204,7 @@ def test_a_dictionary_of_large_cells_is_decoded_in_small_batches(tmp_path):
     pq.write_table(table, path, compression="zstd")
     assert path.stat().st_size < 10_000
     source = ParquetSource(path, "parquet", SourceOptions())
-    largest = max(batch.nbytes for batch, _ in source._batches(["y", "t"], 0))
+    largest = max(batch.nbytes for batch, _ in source.batches(["y", "t"]))
     assert largest <= 2 * BATCH_BYTES
 
 

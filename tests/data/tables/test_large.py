@@ -9,7 +9,7 @@ import pytest
 from streammach.data.convert import convert
 from streammach.data.source_options import SourceOptions
 from streammach.data.sources import open_source
-from streammach.data.tables.arrow_files import PIECE_BYTES, slices
+from streammach.data.tables.batches import PIECE_BYTES, slices
 from streammach.data.tables.large import RECORDS, messages, row_sizes
 from streammach.data.text import LARGE_TEXT
 from streammach.errors import BudgetError
@@ -68,7 +68,7 @@ def test_rows_are_cut_by_what_they_take(name, monkeypatch):
     batch = pa.record_batch({name: COLUMNS[name]})
     sizes = row_sizes(batch)
     assert name not in ("string", "large", "view", "dictionary") or sizes.max() == 5000
-    monkeypatch.setattr("streammach.data.tables.arrow_files.PIECE_BYTES", 6000)
+    monkeypatch.setattr("streammach.data.tables.batches.PIECE_BYTES", 6000)
     cut = list(slices(batch))
     assert pa.Table.from_batches([some for some, _ in cut]).equals(pa.Table.from_batches([batch]))
     assert all(size <= 6000 or some.num_rows == 1 for some, size in cut)

@@ -16,7 +16,7 @@ from streammach.data.convert import convert
 from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import open_source
 from streammach.data.store.dataset import Dataset
-from streammach.data.tables import arrow_files
+from streammach.data.tables import arrow_files, batches
 from streammach.data.tables.cell_kernels import CELLS, PAIRED, SPANNING, UNPAIRED, read_records
 from streammach.errors import Interrupted, UsageError
 from tests.data.tables.builders import FORMATS, ROLES, converted, features, rows_of, table_of, write
@@ -72,6 +72,7 @@ def test_bytes_do_not_depend_on_threads_and_pieces(
 ):
     monkeypatch.setattr(text_module, "BLOCK_BYTES", n_bytes)
     monkeypatch.setattr(arrow_files, "PIECE_BYTES", n_bytes)
+    monkeypatch.setattr(batches, "PIECE_BYTES", n_bytes)
     monkeypatch.setattr(arrow_files, "LEAST_ROWS", 7)
     path = write(ROWS, tmp_path, form, batch=333)
     assert converted(path, tmp_path / "s.zarr", threads=threads, **ROLES)[1] == usual
@@ -112,6 +113,7 @@ def test_a_conversion_that_was_cut_off_goes_on(usual, tmp_path, monkeypatch):
     for form in ("csv", "jsonl", "parquet"):
         monkeypatch.setattr(text_module, "BLOCK_BYTES", 1 << 13)
         monkeypatch.setattr(arrow_files, "PIECE_BYTES", 1 << 12)
+        monkeypatch.setattr(batches, "PIECE_BYTES", 1 << 12)
         path, out = write(ROWS, tmp_path, form), tmp_path / f"{form}.zarr"
         runs = tmp_path / f".{form}.zarr.partial" / "runs"
 

@@ -17,7 +17,7 @@ from streammach.data.convert import convert
 from streammach.data.holdout import hold_out
 from streammach.data.store.dataset import Dataset
 from streammach.model.findings import Findings
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.candidates import drop_excluded_parts
 from streammach.processes import StopSignals
 from streammach.rows.batch import BatchSlot

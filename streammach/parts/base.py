@@ -15,7 +15,7 @@ from streammach.errors import check_word
 from streammach.figures import HeldOutMetrics
 from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import Switch
-from streammach.parts.training import Decision, FirstFit, Training, Trials
+from streammach.parts.training_record import Decision, FirstFit, Training, Trials
 from streammach.rows.dense import RowMap
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts

@@ -133,7 +133,7 @@ class Progress:
             return
         self._bar.tell(
             f"trial    {trial.spec.searched_text:<45} {trial.rows:>9,} rows "
-            f"x {trial.spec.epochs}  held-out {figures_text(trial.measured, listed=trial.listed)}"
+            f"x {trial.spec.epochs}  held-out {figures_text(trial.metrics, listed=trial.listed)}"
         )
 
     def on_message(self, text: str) -> None:

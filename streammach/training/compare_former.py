@@ -6,7 +6,7 @@ import numpy as np
 
 from streammach.figures import HeldOutMetrics, words
 from streammach.model.model import Model
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.selection_metrics import measure_ids

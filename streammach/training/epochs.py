@@ -12,7 +12,7 @@ from streammach.figures import EpochFigures
 from streammach.files.workplaces import GOES_ON
 from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, RunPosition
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.spec.estimators import USUAL
@@ -131,7 +131,7 @@ class Epochs:
         kept.read(self._backend.arrays())
         self._backend.restore()
         self.spec = kept.trial.spec
-        self._training.report(f"the best trial is the model: held-out {kept.trial.measured.text}")
+        self._training.report(f"the best trial is the model: held-out {kept.trial.metrics.text}")
 
     def _epoch(self) -> State:
         """Train or read an epoch; measure and keep its end, if it was come to."""

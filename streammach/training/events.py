@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streammach.files.reading import read_small
 from streammach.model.model import Model
-from streammach.parts.training import LOG
+from streammach.parts.training_record import LOG
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Amount, Share
 

@@ -21,7 +21,7 @@ from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.checkpoint import RunPosition
 from streammach.model.model import Model
 from streammach.parts.registry import parts_of_plan, switches_of
-from streammach.parts.training import Decision, Training
+from streammach.parts.training_record import Decision, Training
 from streammach.prediction.evaluate import choose_estimator
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, by_hashes, largest_discount
@@ -52,16 +52,16 @@ LATE = 0.1  # of its time, from which on it is told that a training was late
 
 
 def finish(
-    training: Training, pace: TimeBudget, spec: TrainSpec | None, at: RunPosition,
+    training: Training, budget: TimeBudget, spec: TrainSpec | None, at: RunPosition,
     projected_bytes: int,
 ) -> None:  # fmt: skip
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = training.plan.model, training.folder
-    pace.finish(hashed=spec is not None)
-    training.clock = pace.end
+    budget.finish(hashed=spec is not None)
+    training.clock = budget.end
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
-    training.findings = training.findings.within(*stage, pace.judges, pace.model_size)
-    model, reasons = finalize(training, spec, pace.model_size, pace.judges)
+    training.findings = training.findings.within(*stage, budget.judges, budget.model_size)
+    model, reasons = finalize(training, spec, budget.model_size, budget.judges)
     linear = training.plan.config.part("linear") is not None
     options: dict[str, Any] = {"linear": "on"} if linear else {"repetitions": 0}
     if spec is None:
@@ -76,7 +76,7 @@ def finish(
         *gain_over_usual(training, model),
         *reasons,
         *lateness(training),
-        *pace.again(at, **options),
+        *budget.again(at, **options),
     )
     reasons += compare_with_former(training, model)
     if model.estimator in model.validation:

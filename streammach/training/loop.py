@@ -22,7 +22,7 @@ from streammach.data.row_order import (
 from streammach.errors import DivergedError
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.registry import parts_of_plan
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.rows.dense import RowMap
 from streammach.spec.training import TrainSpec
 

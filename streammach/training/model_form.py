@@ -31,7 +31,7 @@ from streammach.model.shrink import (
     shrink_to,
     spare_after,
 )
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.cost import FORMS
 from streammach.prediction.quantized import QuantizedForward
 from streammach.prediction.ranking import Ranking, by_classifiers, by_counts, by_hashes
@@ -78,7 +78,7 @@ Smaller = Callable[["FormComparison", ModelForm], Iterator[ModelForm]]
 class Verdict(msgspec.Struct, frozen=True):
     """What held-out rows say of a form."""
 
-    reached: HeldOutMetrics
+    metrics: HeldOutMetrics
     # by how many standard errors of the rows' differences it is worse than the whole form, at most
     lost: float
 
@@ -144,7 +144,7 @@ class FormComparison:
 
     def _measure(self, form: ModelForm) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
-        rows, n_classes = self.calibrating, self.training.dataset.n_classes
+        rows = calibrating_rows(self.training, self.most_rows)
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
         with self.ranking(form) as ranking:
             own = ranking(rows, CANDIDATES)
@@ -152,7 +152,7 @@ class FormComparison:
         if self.counts is None and self.ranker != USUAL:  # whose scores are no logarithms
             with self.ranking(form, USUAL) as ranking:
                 own = ranking(rows, CANDIDATES)
-        logs = log_each_row(rows, *own, n_classes)
+        logs = log_each_row(rows, *own, self.training.dataset.n_classes)
         return ids, np.vstack([measure_each_row(self.rows, ids), logs])
 
     @cached_property
@@ -163,8 +163,9 @@ class FormComparison:
         """Return how the scores of a form become probabilities."""
 
         def fit_calibration_of_form() -> Calibration:
+            rows = calibrating_rows(self.training, self.most_rows)
             with self.ranking(form, "logsum") as ranking:
-                return fit_calibration(self.calibrating, ranking, self.training.dataset.n_classes)
+                return fit_calibration(rows, ranking, self.training.dataset.n_classes)
 
         return self.training.findings.once(
             "calibration", Calibration, fit_calibration_of_form, of=form
@@ -176,11 +177,6 @@ class FormComparison:
         rows = self.training.holdout.rows
         rows = rows.take(evenly(rows.n_rows, self.n_rows))
         return rows if rows.labels is None else weigh_labels(rows, self.training.dataset)
-
-    @property
-    def calibrating(self) -> RowBlock:
-        """The held-out rows that probabilities are calibrated on."""
-        return calibrating_rows(self.training, self.most_rows)
 
     @property
     def n_rows(self) -> int:
@@ -271,7 +267,7 @@ def choose(judge: FormComparison) -> SmallForm:
     """
     form = judge.whole
     clock, n, found = judge.training.clock, 1, judge.verdict(form)
-    small = whole = found.reached
+    small = whole = found.metrics
     took, unjudged = [0.0], False  # seconds of forms; whether there was no time for some
     for smaller in judge.ways:
         for other in smaller(judge, form):
@@ -285,7 +281,7 @@ def choose(judge: FormComparison) -> SmallForm:
             rounded = smaller is _types and other.weights != "int4"
             if found.lost > (ROUNDED if rounded else LOSES):
                 break  # what keeps less of the same loses no less
-            form, small = other, found.reached
+            form, small = other, found.metrics
     if form == judge.whole:
         return SmallForm(form=form, evidence=NO_TIME if unjudged else f"as it was trained: {LOST}")
     calibration = judge.calibrate(form)

@@ -24,7 +24,7 @@ from streammach.files.reading import disk_errors, read_small
 from streammach.files.workplaces import BEGUN, LOCK, Workplace
 from streammach.files.writing import TEMPORARY, fsync_folder, remove_file, remove_temporaries
 from streammach.model.document import DOCUMENT, MAX_DOCUMENT, not_a_model
-from streammach.parts.training import LOG
+from streammach.parts.training_record import LOG
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,

@@ -18,7 +18,7 @@ from streammach.errors import MismatchError, ModelError, UsageError, clean
 from streammach.files.urls import absolute
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.parts.registry import bytes_of_parts, parts_of_plan
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
 from streammach.spec.byte_lines import bytes_in

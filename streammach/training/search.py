@@ -14,7 +14,7 @@ from streammach.data.store.dataset import Dataset
 from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.files.writing import write_atomic
 from streammach.parts.registry import parts_of_plan
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
 from streammach.prediction.selection_metrics import weigh_labels
 from streammach.rows.block import RowBlock
@@ -49,7 +49,7 @@ class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
     def __init__(
-        self, training: Training, options: TrainingOptions, pace: TimeBudget,
+        self, training: Training, options: TrainingOptions, budget: TimeBudget,
         best_trial: BestTrial | None = None,
     ) -> None:  # fmt: skip
         self._training, self._options = training, options
@@ -58,7 +58,7 @@ class Search:
         self._judges = "held-out" if self._has_holdout else "training"
         self._wanted = search_trials(training.plan.facts, training.plan.config)
         n_open = open_trials(training.plan.facts, training.plan.config, options)
-        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, pace, best_trial)
+        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, budget, best_trial)
         self.climbs = options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:
@@ -245,7 +245,7 @@ class Search:
 
     def _figures(self, tried: list[tuple[str, Trial]]) -> str:
         first = tried[0][1]
-        figures = scores_text((name, trial.measured) for name, trial in tried if trial.whole)
+        figures = scores_text((name, trial.metrics) for name, trial in tried if trial.whole)
         if not figures:
             return "no time was left to try others"
         plural = "s" if first.spec.epochs > 1 else ""
@@ -260,7 +260,7 @@ class Search:
 
     def _noise(self, trial: Trial) -> float:
         """Return how far scores may lie apart by chance."""
-        return NOISE[self._training.dataset.listed] * trial.measured.error(self.trials.rows.n_alike)
+        return NOISE[self._training.dataset.listed] * trial.metrics.error(self.trials.rows.n_alike)
 
 
 def trial_rows(training: Training) -> RowBlock:
@@ -283,7 +283,7 @@ def weigh_rows(rows: RowBlock, dataset: Dataset, options: TrainingOptions) -> Ro
 
 
 def decide_settings(
-    training: Training, pace: TimeBudget, start: Start | None = None,
+    training: Training, budget: TimeBudget, start: Start | None = None,
     shards: tuple[RunPart, ...] = (),
 ) -> tuple[RunSettings, BestTrial | None]:  # fmt: skip
     """Return what was decided before the first epoch, here or by shards, or decide it now.
@@ -296,7 +296,7 @@ def decide_settings(
         settings = msgspec.structs.replace(known, request=training.identity)
         write_atomic(training.folder / SETTINGS, to_json(settings))
         return settings, None
-    training.clock = pace.search
+    training.clock = budget.search
     training.begin_stage(SEARCH)
     if (before := read_settings(training.folder)) is not None:
         return before, None
@@ -307,16 +307,16 @@ def decide_settings(
     if start is not None and start.training is not None:
         spec = start.continued_training(training.options)
         return write_settings(training, spec, reasons=start.reasons(training.excluded)), best_trial
-    search, epochs, rows = Search(training, training.options, pace, best_trial), 0, 0
+    search, epochs, rows = Search(training, training.options, budget, best_trial), 0, 0
     parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]
     held_out = training.holdout.rows.n_rows > 0
-    if untrained and (training.options.epochs == 0 or (held_out and not pace.epoch_fits())):
+    if untrained and (training.options.epochs == 0 or (held_out and not budget.epoch_fits())):
         spec, reasons = search.without_epochs(untrained[0])
     else:
         spec, reasons = search.choose()
         search.trials.correct(spec)
-        epochs, rows = pace.epochs_that_fit(spec.epochs)
+        epochs, rows = budget.epochs_that_fit(spec.epochs)
         if rows:
             reasons.append(f"there is time for about {rows:,} rows of an epoch")
     trials = tuple(one.figures for one in search.trials.all)

@@ -9,7 +9,7 @@ from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
 from streammach.parts.expected import RATES, Seconds
 from streammach.parts.registry import PARTS, parts_of_plan, times_of_parts
-from streammach.parts.training import FirstFit
+from streammach.parts.training_record import FirstFit
 from streammach.planning.cost import (
     BYTE,
     JUDGES,

@@ -26,13 +26,14 @@ from streammach.jit import remember_compiled_work
 from streammach.model.checkpoint import RunPosition
 from streammach.model.findings import Findings
 from streammach.parts.registry import parts_of_plan
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.spec.documents import to_json
 from streammach.spec.plan import Plan
 from streammach.stages import Stages
 from streammach.training.epochs import Epochs
 from streammach.training.finalize import finalize, finish
-from streammach.training.opening import (
+from streammach.training.run import CHECKPOINTS, KEPT, PLAN, SETTINGS, RunSettings
+from streammach.training.run_checks import (
     begin_folder,
     check_training,
     compile_kernels,
@@ -41,7 +42,6 @@ from streammach.training.opening import (
     is_finished,
     open_folder,
 )
-from streammach.training.run import CHECKPOINTS, KEPT, PLAN, SETTINGS, RunSettings
 from streammach.training.run_part import (
     PART,
     PartFacts,

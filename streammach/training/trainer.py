@@ -25,7 +25,7 @@ from streammach.errors import BudgetError, UsageError, type_name
 from streammach.files.folders import temporary_folder
 from streammach.files.urls import locate
 from streammach.machine import memory_limit, parse_size, training_budget
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints

@@ -26,7 +26,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     spec: TrainSpec
     rows: Count  # that it was trained on
-    measured: HeldOutMetrics
+    metrics: HeldOutMetrics
     rows_per_second: Amount = 0.0
     measuring_seconds: Amount = 0.0
     listed: bool = False
@@ -35,12 +35,12 @@ class Trial(Struct, frozen=True, kw_only=True):
     @property
     def score(self) -> float:
         """What trials are compared by."""
-        return self.measured.selection_score if self.whole else -1.0
+        return self.metrics.selection_score if self.whole else -1.0
 
     @property
     def figures(self) -> TrialFigures:
         """What is saved of it."""
-        known = {**vars(self.spec), **asdict(self.measured), "rows": self.rows}
+        known = {**vars(self.spec), **asdict(self.metrics), "rows": self.rows}
         return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
 
 

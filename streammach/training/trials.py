@@ -11,7 +11,7 @@ from functools import partial
 
 from streammach.errors import DivergedError
 from streammach.figures import HeldOutMetrics
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.cost import BYTE
 from streammach.planning.cost import trial as planned_trial
 from streammach.prediction.ranking import Ranking, by_hashes
@@ -36,9 +36,9 @@ class TrialRunner:
 
     def __init__(
         self, training: Training, rows: RowBlock, wanted: float, n_open: float,
-        pace: TimeBudget, kept: BestTrial | None,
+        budget: TimeBudget, kept: BestTrial | None,
     ) -> None:  # fmt: skip
-        self._training, self._wanted, self._open, self._pace = training, wanted, n_open, pace
+        self._training, self._wanted, self._open, self._budget = training, wanted, n_open, budget
         self.rows, self._kept = rows, kept  # held-out rows, or training rows where there are none
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
         self._passes = float("inf")  # rows that a trial passes at most
@@ -64,13 +64,13 @@ class TrialRunner:
         return self._passes
 
     def correct(self, spec: TrainSpec) -> None:
-        """Let the pace reckon with the seconds of an epoch of this training, if it is known."""
+        """Correct the time budget by the seconds of such an epoch, if they are known."""
         if not self._training.clock.limited:
             return
         self.most(spec)
         known = [one for one in self.all if one.rows_per_second and alike(one.spec, spec)]
         if known:
-            self._pace.correct(*self._seconds(known[-1]), self.rows.n_rows)
+            self._budget.correct(*self._seconds(known[-1]), self.rows.n_rows)
 
     def run(self, spec: TrainSpec, rows: int, epochs: int) -> Trial:
         """Return a trial of so many rows and epochs, which is trained unless it was before."""
@@ -80,7 +80,7 @@ class TrialRunner:
             return self._known[key]
         training = self._training
         if self.over and self.best is not None:
-            return Trial(spec=short, rows=rows, measured=HeldOutMetrics(0.0, 0.0), whole=False)
+            return Trial(spec=short, rows=rows, metrics=HeldOutMetrics(0.0, 0.0), whole=False)
         found = training.findings.once(
             "trial", Trial, partial(self._train_trial, spec, short, rows), of=[short, rows]
         )
@@ -114,7 +114,7 @@ class TrialRunner:
         usual, passes = planned_trial(training.dataset.n_rows, spec.epochs, self._wanted)
         each = 1 / (training.backend.n_waves * max(min(usual * passes, self._passes), 1))
         speed, measuring, whole, n_rows = 0.0, 0.0, True, 0
-        measured = HeldOutMetrics(0.0, 0.0)
+        metrics = HeldOutMetrics(0.0, 0.0)
         try:
             for epoch in range(short.epochs):
                 for step in train_epoch(training.backend, reader, short, epoch):
@@ -130,12 +130,12 @@ class TrialRunner:
             passed, seconds = n_rows / training.backend.n_waves, clock.elapsed_seconds - began
             speed = passed / seconds if seconds > 0 else 0.0
             if whole:
-                measured = measure_ranking(self.rows, self._ranking(spec))
+                metrics = measure_ranking(self.rows, self._ranking(spec))
                 measuring = clock.elapsed_seconds - began - seconds
         except DivergedError:
             speed = 0.0
         return Trial(
-            spec=short, rows=min(reader.n_rows, max(n_rows, 1)), measured=measured,
+            spec=short, rows=min(reader.n_rows, max(n_rows, 1)), metrics=metrics,
             rows_per_second=speed, measuring_seconds=measuring, listed=training.dataset.listed,
             whole=whole,
         )  # fmt: skip
@@ -145,20 +145,20 @@ class TrialRunner:
 
     def _fit_time(self, spec: TrainSpec) -> None:
         """Let trials pass as many rows, and be judged by as many, as there is time for."""
-        training, pace = self._training, self._pace
+        training, budget = self._training, self._budget
         try:
             row, judged = self._timed_row(spec)
         except DivergedError:
             return
         epoch, measuring = training.dataset.n_rows * row, self.rows.n_rows * judged
-        pace.correct(epoch + measuring, measuring, self.rows.n_rows)
-        training.clock = pace.search
+        budget.correct(epoch + measuring, measuring, self.rows.n_rows)
+        training.clock = budget.search
         each = max(training.clock.remaining_seconds, 0.0) / max(self._open, 1.0)
         n = self.rows.n_rows
         if judged * n > JUDGING_SHARE * each:
             n = max(int(JUDGING_SHARE * each / judged), min(LEAST_JUDGES, n))
             self.rows = self.rows.take(evenly(self.rows.n_rows, n))
-            pace.correct(epoch + n * judged, n * judged, n)
+            budget.correct(epoch + n * judged, n * judged, n)
         self._expect_epochs(spec.epochs, epoch + n * judged)
         if self._kept is not None:
             self._kept.rows = self.rows
@@ -192,6 +192,6 @@ class TrialRunner:
         self.best, kept = trial, self._kept
         if kept is None or not trial.rows_per_second:
             return
-        self._pace.correct(*self._seconds(trial), self.rows.n_rows)
-        if not self._pace.epoch_is_sure():
+        self._budget.correct(*self._seconds(trial), self.rows.n_rows)
+        if not self._budget.epoch_is_sure():
             kept.keep(trial, self._training.backend.arrays())

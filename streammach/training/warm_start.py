@@ -25,7 +25,7 @@ from streammach.machine import NAMED, USUAL, advise_memory, size_text
 from streammach.model.model import Model
 from streammach.model.shrink import plain
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
 from streammach.rows.block import RowBlock

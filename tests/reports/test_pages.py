@@ -13,7 +13,7 @@ import streammach as sm
 from streammach.figures import EpochFigures
 from streammach.machine import size_text
 from streammach.model.model import disk_bytes
-from streammach.parts.training import LOG
+from streammach.parts.training_record import LOG
 from streammach.prediction.diagnose import QueryTime, query_time
 from streammach.prediction.metrics import RowGroup
 from streammach.reports import html

@@ -37,5 +37,5 @@ def test_rare_classes_do_not_come_first_by_weights_that_never_saw_them(rng, monk
         monkeypatch.setattr(fitting, "STRANGERS", 1.0)
     groups = np.arange(table.n_features, dtype=np.int32) // BINS % 4
     fits = Fitting(held, held.n_rows, threads=1)
-    accuracy = fits.fit(table, start_weights(groups)).reached.accuracy
+    accuracy = fits.fit(table, start_weights(groups)).metrics.accuracy
     assert (accuracy > 0.4) == again, accuracy

@@ -10,7 +10,7 @@ import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.clock import Clock, TimeOver
 from streammach.data.holdout import hold_out
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.cost import trial
 from streammach.training import trial as trial_module
 from streammach.training import trials
@@ -96,7 +96,7 @@ def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatc
     assert np.array_equal(run.model.weights, weights)
     assert run.model.training == best.spec
     assert any("the best trial is the model" in text for text in said)
-    assert best.measured.accuracy > 0.2
+    assert best.metrics.accuracy > 0.2
     assert not [path for path in run.path.iterdir() if path.name == "checkpoints"]
 
 

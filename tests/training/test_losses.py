@@ -73,7 +73,7 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     def tried(self, spec, rows, epochs):
         found = HeldOutMetrics(reached[spec.loss], reached[spec.loss])
-        return Trial(spec=replace(spec, epochs=epochs), rows=rows, measured=found)
+        return Trial(spec=replace(spec, epochs=epochs), rows=rows, metrics=found)
 
     monkeypatch.setattr(TrialRunner, "run", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})

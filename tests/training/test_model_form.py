@@ -141,7 +141,7 @@ def test_a_form_is_told_from_the_whole_one_by_the_rows_that_differ(listed, rng):
     assert lost["int4"] > 2
     assert lost["float16"] > 2  # as many rows are right as before, but rare classes are lost
     assert -2.5 < lost["float10"] < 2.5
-    reached = judge.verdict(judge.whole).reached
+    reached = judge.verdict(judge.whole).metrics
     assert reached.accuracy == pytest.approx(right.mean())
 
 
@@ -157,9 +157,9 @@ def test_what_is_said_less_surely_is_worse(rng):
     )
     found = {"float32": (ids, scores), "int8": (ids, scores * np.float32(1.01))}
     again = Known(rows, found, n_classes).verdict(ModelForm(weights="int8", n_repetitions=8))
-    assert again.reached == Known(rows, found, n_classes).verdict(
+    assert again.metrics == Known(rows, found, n_classes).verdict(
         ModelForm(weights="float32", n_repetitions=8)
-    ).reached  # fmt: skip
+    ).metrics  # fmt: skip
 
 
 @pytest.mark.parametrize("dense", [False, True])

@@ -143,7 +143,7 @@ def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
     store = tiny.store("train.zarr", n_rows=300, n_classes=12)
     least = sm.plan(store, **SHAPE, memory="2GB").projected_bytes
     tight, options = sm.plan(store, **SHAPE, memory=least), TrainingOptions(epochs=1)
-    monkeypatch.setattr("streammach.training.opening.compile_first", lambda *_, most: False)
+    monkeypatch.setattr("streammach.training.run_checks.compile_first", lambda *_, most: False)
     with pytest.raises(BudgetError, match="no compiled kernels can be kept") as refused:
         Trainer(tight, options).fit(store, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -159,7 +159,7 @@ def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
         asked.append((function, options.transform, most))
         return True
 
-    monkeypatch.setattr("streammach.training.opening.compile_first", compiled)
+    monkeypatch.setattr("streammach.training.run_checks.compile_first", compiled)
     other = fit(store, tmp_path / "other", tight, epochs=1, transform="l2")  # a kind of its own
     assert other.result.projected_bytes == least
     assert asked == [("streammach.training.small_training:train_few", "l2", least)]

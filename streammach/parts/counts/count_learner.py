@@ -36,7 +36,7 @@ from streammach.parts.counts.group_fit import (
 )
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import SavedCounts
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
@@ -103,15 +103,15 @@ class CountLearner:
         started = start_weights(np.zeros(table.n_features, np.int32))
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
-            reached = self._fitting.measure(table, started, self._fitting.rows)
-            usual = Fitted.of(started, reached)
+            metrics = self._fitting.measure(table, started, self._fitting.rows)
+            usual = Fitted.of(started, metrics)
             return SavedCounts(
                 table=table, start=started, grouped=usual, learnt=usual, reasons=(why,)
             )
         self._training.begin_stage(WEIGHING)
         self._limit_fits(table, started)
         start, grouped, why = self._choose_grouping(table)
-        self._training.log_metrics(STAGE, grouped.reached)
+        self._training.log_metrics(STAGE, grouped.metrics)
         spare, learnt, n_rows = SPARE * grouped.seconds, grouped, 0
         if self._clock.remaining_seconds > spare:
             self._training.begin_stage(LEARNING)
@@ -119,10 +119,10 @@ class CountLearner:
         if n_rows or (self._clock.remaining_seconds > spare and not self._clock.limited):
             self._training.begin_stage(WEIGHING_PAIRS)
             learnt = self._fitting.once(self._training, "pairs", table, start)
-            self._training.log_metrics(STAGE, learnt.reached)
+            self._training.log_metrics(STAGE, learnt.metrics)
             self._training.report(
                 f"counts with feature and pair weights: held-out {self._said.both} "
-                f"{learnt.reached.text}"
+                f"{learnt.metrics.text}"
             )
         return SavedCounts(
             table=table, start=start, grouped=grouped, learnt=learnt,

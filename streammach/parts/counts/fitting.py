@@ -25,7 +25,7 @@ from streammach.parts.counts.count_bytes import (
     evidence_bytes,
 )
 from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
 from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
@@ -62,25 +62,25 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prior: float
     learnt: float
     hashed: float
-    reached: HeldOutMetrics
+    metrics: HeldOutMetrics
     seconds: Amount = 0.0  # of the fit
     best: Amount = 0.0  # of rows with lists: the best score with any weight of ``ln n_i``
 
     @classmethod
-    def of(cls, w: GroupWeights, reached: HeldOutMetrics) -> Fitted:
+    def of(cls, w: GroupWeights, metrics: HeldOutMetrics) -> Fitted:
         """Return the numbers of weights."""
         slope, match, penalty = (
             tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
         )
         return cls(
             slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
-            hashed=w.hashed, reached=reached,
+            hashed=w.hashed, metrics=metrics,
         )  # fmt: skip
 
     @property
     def score(self) -> float:
         """By which weights are chosen: what the weight of ``ln n_i`` gave away does not count."""
-        return max(self.best, self.reached.selection_score)
+        return max(self.best, self.metrics.selection_score)
 
     def weights(self, start: GroupWeights) -> GroupWeights:
         """Return the weights, with the groups and the learnt weights that the fit started from."""
@@ -290,7 +290,7 @@ def _own(rows: RowBlock, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
 
 def uses_learnt(grouped: Fitted, learnt: Fitted, n_rows: int, *, listed: bool) -> bool:
     """Return whether what was learnt is used; of labels it is where so many rows cannot tell."""
-    near = NEAR * grouped.reached.error(n_rows) if listed else 0.0
+    near = NEAR * grouped.metrics.error(n_rows) if listed else 0.0
     return learnt.score > grouped.score - near
 
 

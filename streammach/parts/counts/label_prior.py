@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.parts.counts.neighbour_fit import CANDIDATES, WeightFit, judges
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from streammach.counts.label_learning import LabelLearner
 from streammach.model.findings import LEAST_SECONDS
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.rows.block import RowBlock
 from streammach.spec.types import Count
 

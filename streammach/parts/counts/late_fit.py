@@ -21,7 +21,7 @@ from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
 from streammach.parts.counts.count_bytes import late_rows
 from streammach.parts.counts.neighbour_fit import WeightFit, judges
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows

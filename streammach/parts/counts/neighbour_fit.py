@@ -14,7 +14,7 @@ from streammach.counts.neighbour_search import NeighbourSearch
 from streammach.data.holdout import masked_blocks
 from streammach.figures import HeldOutMetrics
 from streammach.parts.counts.count_bytes import near_room
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows

@@ -28,7 +28,7 @@ from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.counts.warm_counts import WarmCountLearner
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Decision, FirstFit, Training
+from streammach.parts.training_record import Decision, FirstFit, Training
 from streammach.prediction.ranking import ClassScorer, Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
@@ -146,15 +146,15 @@ def _decide_alone(training: Training, counted: SavedCounts) -> Decision:
     if counted.learns:
         used = counted.best is counted.learnt
         reasons = (_of_pairs(training, counted.grouped, counted.learnt, used=used),)
-    figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.reached}
+    figures: dict[Ranker, HeldOutMetrics] = {"blend": counted.best.metrics}
     return CountsDecision(training, counted, best, reasons, figures)
 
 
 def _of_pairs(training: Training, grouped: Fitted, learnt: Fitted, *, used: bool) -> str:
     return (
         f"feature and pair weights {'kept' if used else 'left out'}: "
-        f"held-out {words(training.dataset.listed).both} {learnt.reached.text} with, "
-        f"{grouped.reached.text} without"
+        f"held-out {words(training.dataset.listed).both} {learnt.metrics.text} with, "
+        f"{grouped.metrics.text} without"
     )
 
 
@@ -187,17 +187,17 @@ def _beside_hashes(training: Training, counted: SavedCounts, transform: Transfor
         if used:
             best, start = learnt, with_pairs
     training.report(
-        f"beside hashed models: held-out {both} {grouped.reached.text}, "
-        f"with feature and pair weights {learnt.reached.text}"
+        f"beside hashed models: held-out {both} {grouped.metrics.text}, "
+        f"with feature and pair weights {learnt.metrics.text}"
     )
-    training.log_metrics("hashed models and counts", best.reached)
+    training.log_metrics("hashed models and counts", best.metrics)
     better = best.score > hashed.selection_score
     reasons = (
         _of_pairs(training, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "
-        f"{best.reached.text} with, {hashed.text} without",
+        f"{best.metrics.text} with, {hashed.text} without",
     )
-    figures: dict[Ranker, HeldOutMetrics] = {"logsum": hashed, "blend": best.reached}
+    figures: dict[Ranker, HeldOutMetrics] = {"logsum": hashed, "blend": best.metrics}
     if not better:
         return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
     return CountsDecision(training, counted, best.weights(start), reasons, figures, transform)

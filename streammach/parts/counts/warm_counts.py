@@ -88,7 +88,7 @@ class WarmCountLearner(CountLearner):
             self._mask = left = left_out(training.new, mask, OLD_SHARE)
             weights, n_rows = self._learnt_more(table, weights, int(np.count_nonzero(~left)))
         fitted = Fitted.of(weights, self._fitting.measure(table, weights, self._fitting.rows))
-        training.log_metrics(STAGE, fitted.reached)
+        training.log_metrics(STAGE, fitted.metrics)
         return SavedCounts(
             table=table, start=weights, grouped=fitted, learnt=fitted,
             reasons=(f"counts of {table.n_pairs:,} pairs, weighed as in the run",),

@@ -22,7 +22,7 @@ from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
 from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Decision, Training
+from streammach.parts.training_record import Decision, Training
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, CosineMap, laid_out, parts, product
@@ -85,7 +85,7 @@ def project_time(facts: DataFacts, config: RunConfig) -> PartTime:
 
 def measure_untrained(training: Training, spec: TrainSpec) -> HeldOutMetrics:
     """Return what held-out rows reach with a closed form alone."""
-    return ClosedFormFit(training, spec).share_of(untrained=True).reached
+    return ClosedFormFit(training, spec).share_of(untrained=True).metrics
 
 
 def fit(training: Training, spec: TrainSpec) -> ClosedFormFit:
@@ -104,7 +104,7 @@ class ClosedFormShare:
 
     share: float  # its weight; 0 to leave it out
     prior_rows: float  # rows of the mean of all rows that each class is given beside its own
-    reached: HeldOutMetrics  # what held-out rows reach
+    metrics: HeldOutMetrics  # what held-out rows reach
     reason: str  # why, in a sentence
 
 
@@ -163,10 +163,10 @@ class ClosedFormFit(Decision):
                 training.report_progress(1 + SOLVED_SHARE * i, 1 + SOLVED_SHARE * len(priors))
                 closed = (self._out, self._solve(prior_rows))
                 trained = (self._weights, self._bias)
-                for share, reached in _measure_shares(
+                for share, metrics in _measure_shares(
                     rows, trained, closed, self._waves, shares, most
                 ):
-                    found[share, prior_rows if share else 0.0] = reached
+                    found[share, prior_rows if share else 0.0] = metrics
         share, prior_rows = max(found, key=lambda tried: found[tried].selection_score)
         best, alone = found[share, prior_rows], found.get((0.0, 0.0))
         both = words(training.dataset.listed).both

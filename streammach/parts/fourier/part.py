@@ -18,7 +18,7 @@ from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Training, Trials
+from streammach.parts.training_record import Training, Trials
 from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
 from streammach.rows.transforms import transform_block
 from streammach.spec.config import PartPlan, RunConfig

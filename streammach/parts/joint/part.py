@@ -15,7 +15,7 @@ from dataclasses import replace
 from streammach.parts.base import Part
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Training, Trials
+from streammach.parts.training_record import Training, Trials
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 from streammach.spec.training import TrainSpec

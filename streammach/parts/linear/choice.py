@@ -19,7 +19,7 @@ from streammach.figures import HeldOutMetrics, gain_text, scores_text
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
-from streammach.parts.training import Decision, Training
+from streammach.parts.training_record import Decision, Training
 from streammach.prediction.metrics import MOST, f1_of_labels
 from streammach.prediction.ranking import Ranking, Top
 from streammach.prediction.selection_metrics import measure_ids

@@ -11,7 +11,7 @@ from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.linear.choice import HELD_OUT, LinearDecision, ScoredRows, report_figure
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expand_rows
 

@@ -16,7 +16,7 @@ from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.linear.choice import decide
 from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import FirstFit, Training
+from streammach.parts.training_record import FirstFit, Training
 from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 

@@ -20,7 +20,7 @@ from streammach.data.holdout import masked_blocks
 from streammach.parts.base import Part
 from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.parts.training import Training, Trials
+from streammach.parts.training_record import Training, Trials
 from streammach.rows import dense
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import PIECE_BYTES, RowMap

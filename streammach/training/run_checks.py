@@ -18,7 +18,7 @@ from streammach.files.writing import remove_temporaries, write_atomic
 from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
 from streammach.machine import advise_memory, size_text
 from streammach.parts.registry import parts_of_plan
-from streammach.parts.training import Training
+from streammach.parts.training_record import Training
 from streammach.planning.ledger import kernels
 from streammach.rehearsals import compile_first
 from streammach.spec.byte_lines import bytes_in

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache, wraps
-from inspect import getsource
+from inspect import getsource, isfunction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -196,11 +196,14 @@ class _Inner(_Kernel):
         raise TypeError(f"{self.__name__} is called by kernels alone")
 
 
-def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def intrinsic(
+    result: Any, *kinds: Any, maker: Any = numba_intrinsic
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Have kernels call what a function makes with LLVM's builder of the values of arguments.
 
-    These have Numba's types `kinds`; of an array it gets a pointer to the first number. Kernels
-    call the function without its first argument.
+    These have Numba's types `kinds`; of an array it gets a pointer to the first number. A function
+    in place of a type makes it of those of the arguments. Kernels call the function without its
+    first argument. `maker` is that of Numba, or of another compiler like it.
     """
 
     def of_code(code: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,11 +217,12 @@ def intrinsic(result: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Callab
                 made = code(builder, *values)
                 return context.get_dummy_value() if made is None else made
 
-            own = (a if kind is ARRAY else kind for kind, a in zip(kinds, given, strict=True))
-            return result(*own), generate
+            own = [a if kind is ARRAY else kind for kind, a in zip(kinds, given, strict=True)]
+            out, *own = (kind(*given) if isfunction(kind) else kind for kind in (result, *own))
+            return out(*own), generate
 
-        found: Callable[..., Any] = numba_intrinsic(type_call)
-        return found
+        made: Callable[..., Any] = maker(type_call)
+        return made
 
     return of_code
 

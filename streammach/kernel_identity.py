@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 PACKAGE = "streammach"
-PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype)
+PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.dtype, re.Pattern)
 COMPILERS = ("numba", "llvmlite")  # whose types and values have a text that tells them apart
 _under_way: list[FunctionType] = []  # functions that call themselves end here
 

@@ -5,7 +5,7 @@ import numpy as np
 from benchmarks.gpu.floors import Card
 from benchmarks.gpu.timing import GB, opened, times
 from streammach.backends.cuda.instructions import compiled, get4
-from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.toolchain import cuda
 from streammach.backends.registry import BACKENDS
 
 THREADS, BLOCKS = 256, 8  # of a block; of a multiprocessor

@@ -78,14 +78,6 @@ def test_a_process_after_the_first_compiles_nothing(machine):
     assert again["compiled"] == []
 
 
-@pytest.mark.parametrize("work", ["ahead", "ahead listed"])
-def test_a_training_compiles_nothing_behind_its_rehearsal(machine, work):
-    found = machine.work(work)["found"]
-    assert {"forward", "backward", "scan", "select", "gather"} <= set(found["ahead"])
-    assert len(found["ahead"]) <= 16
-    assert found["later"] == []
-
-
 LACKING = [  # what, facts of the driver, words of the line
     ("", {"driver": "none"}, "no NVIDIA driver that fits (cudaErrorInsufficientDriver"),
     ("", {"capability": 52}, "Card of the tests has compute capability 5.2"),

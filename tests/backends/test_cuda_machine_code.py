@@ -43,13 +43,13 @@ def test_the_backends_kernels_are_told_apart():
 def test_code_is_kept_for_the_next_process_and_made_anew_where_it_is_damaged(tmp_path, monkeypatch):
     compiled = []
 
-    def compiler(function, *how):
+    def compiler(function, name, *how):
         compiled.append(how)
         return b"code %d" % len(compiled)
 
     monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(launcher, "toolkit", lambda: "one")
-    monkeypatch.setattr(launcher, "_compile", compiler)
+    monkeypatch.setattr(launcher, "compile_cubin", compiler)
     kernel = made(1, one)
     assert launcher.machine_code(kernel, *WANTED) == b"code 1"
     assert launcher.machine_code(made(1, one), *WANTED) == b"code 1"
@@ -72,7 +72,7 @@ def test_code_is_compiled_where_it_cannot_be_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "CACHE_DIR", str(tmp_path / "file" / "folder"))
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(launcher, "toolkit", lambda: "one")
-    monkeypatch.setattr(launcher, "_compile", lambda *wanted: b"code")
+    monkeypatch.setattr(launcher, "compile_cubin", lambda *wanted: b"code")
     for folder in (str(tmp_path / "file" / "folder"), None):
         monkeypatch.setattr(launcher, "CACHE_DIR", folder)
         assert launcher.machine_code(made(1, one), *WANTED) == b"code"

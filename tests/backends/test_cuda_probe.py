@@ -16,7 +16,7 @@ class _RuntimeError(RuntimeError):
     """What CuPy raises where there is no driver."""
 
 
-def runtime(count=1, capability=(9, 0), toolkit=12090, free=70 << 30):
+def runtime(count=1, capability=(9, 0), free=70 << 30):
     def devices():
         if count is None:
             raise _RuntimeError("cudaErrorInsufficientDriver")
@@ -27,7 +27,6 @@ def runtime(count=1, capability=(9, 0), toolkit=12090, free=70 << 30):
         CUDARuntimeError=_RuntimeError,
         getDeviceCount=devices,
         getDeviceProperties=lambda number: facts,
-        runtimeGetVersion=lambda: toolkit,
         memGetInfo=lambda: (free, 80 << 30),
     )
 
@@ -48,7 +47,7 @@ def machine(monkeypatch):
         )
         target = module(cuda=module(implementation=implementation))
         monkeypatch.setitem(sys.modules, "cupy", module(cuda=cuda))
-        monkeypatch.setitem(sys.modules, "streammach.backends.cuda.launcher", target)
+        monkeypatch.setitem(sys.modules, "streammach.backends.cuda.toolchain", target)
         monkeypatch.setattr(kind, "simulated", lambda: False)
         monkeypatch.setattr(kind, "_check_toolkit", lambda: None)
         monkeypatch.setattr(kind, "_run_kernel", lambda: None)
@@ -67,8 +66,7 @@ def machine(monkeypatch):
         ({"implementation": None}, r"does not load its \.pth file"),
         ({"count": None}, r"no NVIDIA driver that fits \(cudaErrorInsufficientDriver\)"),
         ({"count": 0}, "no GPU is visible"),
-        ({"capability": (5, 2)}, r"Card has compute capability 5\.2, CUDA 12 needs 6\.0"),
-        ({"capability": (6, 1), "toolkit": 13000}, r"capability 6\.1, CUDA 13 needs 7\.5"),
+        ({"capability": (7, 0)}, r"Card has compute capability 7\.0, 7\.5 is needed"),
         ({"free": 1_000_000}, r"the memory of Card is full, 1 MB are free"),
     ],
 )
@@ -83,8 +81,8 @@ def test_what_is_missing_is_said_with_exit_code_5(machine, facts, why):
 
 
 def test_a_card_that_can_be_used_is_taken_and_named(machine):
-    machine(capability=(6, 1))
-    assert choose_device("auto") == ("cuda", "Card, compute capability 6.1")
+    machine(capability=(7, 5))
+    assert choose_device("auto") == ("cuda", "Card, compute capability 7.5")
     assert choose_device("cpu") == ("cpu", "asked for")
     assert BACKENDS["cuda"].memory() == 70 << 30
     assert BACKENDS["cpu"].memory() == 0

@@ -36,8 +36,8 @@ from streammach.backends.cuda.instructions import (
     put,
     warp_max,
 )
-from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import WARP, ClassSets, decode_shape
+from streammach.backends.cuda.toolchain import cuda
 from streammach.jit import Array, Number
 from streammach.spec.estimators import MEDIAN, SUM
 from streammach.spec.model_spec import ModelShape

@@ -45,8 +45,8 @@ from streammach.backends.cuda.instructions import (
     warp_max,
     warp_sum,
 )
-from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import CHUNK, WARP, ColumnTiles, code_bits
+from streammach.backends.cuda.toolchain import cuda
 from streammach.jit import Array, Number
 from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.spec.types import Weights

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from streammach.spec.model_spec import ModelSpec
 
 WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
-OLDEST = {12: (6, 0), 13: (7, 5)}  # compute capability, by the version of CUDA
+OLDEST = (7, 5)  # compute capability: Turing
 LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training takes
 
 
@@ -51,7 +51,7 @@ def find_card() -> Card:
     try:
         import cupy
 
-        from streammach.backends.cuda.launcher import cuda
+        from streammach.backends.cuda.toolchain import cuda
     except Exception as error:  # anything: what fails is their code, with a library it does not fit
         raise _device_error(
             f"CuPy or numba-cuda does not import ({_message_of(error)})", INSTALL_CUDA
@@ -87,14 +87,10 @@ def _present(cupy: Any, cuda: Any) -> Card:
         raise _device_error("no GPU is visible", "Look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
     facts = runtime.getDeviceProperties(0)
     name, capability = facts["name"].decode(), (facts["major"], facts["minor"])
-    toolkit = runtime.runtimeGetVersion() // 1000
-    oldest = OLDEST.get(toolkit, max(OLDEST.values()))
-    if capability < oldest:
-        raise _device_error(
-            f"{name} has compute capability {capability[0]}.{capability[1]}, CUDA {toolkit} needs "
-            f"{oldest[0]}.{oldest[1]}",
-            "The extra gpu-cuda12 knows cards from 6.0 on.",
-        )
+    if capability < OLDEST:
+        own, least = (".".join(map(str, x)) for x in (capability, OLDEST))
+        what = f"{name} has compute capability {own}, {least} is needed"
+        raise _device_error(what, "Use --device cpu.")
     with cupy.cuda.Device(0):
         free, _ = runtime.memGetInfo()
     if free < LEAST_BYTES:
@@ -110,7 +106,7 @@ def _present(cupy: Any, cuda: Any) -> Card:
 
 def _check_toolkit() -> None:
     """Raise DeviceError where a part of the toolkit that compiles kernels is missing."""
-    from streammach.backends.cuda.launcher import toolkit
+    from streammach.backends.cuda.toolchain import toolkit
 
     try:
         toolkit()

@@ -1,4 +1,4 @@
-"""Kernels on a GPU: compiled by Numba and NVVM, linked by nvJitLink, kept, loaded and launched.
+"""Kernels on a GPU: compiled or taken from where they are kept, loaded and launched.
 
 Numba's own launch takes the host 50 to 77 microseconds, most of them for wrapping arguments that
 were the same before (measured with a driver that does nothing). Here an array keeps the words that
@@ -8,58 +8,23 @@ a kernel of Numba takes for it, and a launch joins them and calls the driver.
 from __future__ import annotations
 
 import ctypes
-import importlib
-import re
 import struct
-import warnings
 from collections.abc import Callable
-from functools import lru_cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from numba.core.compiler_lock import global_compiler_lock
 
+from streammach.backends.cuda.toolchain import Argument, compile_cubin, toolkit
 from streammach.backends.kinds import INSTALL_CUDA
 from streammach.errors import DeviceError, clean
 from streammach.jit import CACHE_DIR, announce_compilation
 from streammach.kernel_cache import KernelFile
 from streammach.kernel_identity import digest_of
 
-ENTRY = re.compile(r"\.entry (\S+)\(")
 PREFIX = "streammach_"  # of the names of kernels in machine code
 WORD = 8  # bytes of a parameter, the widest
 MOST_WORDS = 256  # of the parameters of a kernel
 ARRAY, INTEGER = struct.Struct("<7Q"), struct.Struct("<q")
-Argument = tuple[bool, str]  # whether it is an array, and the type of an element or of the number
-
-
-with warnings.catch_warnings():  # of ages of libraries, which a user cannot change
-    warnings.simplefilter("ignore")
-    cuda: Any = importlib.import_module("numba.cuda")
-    intrinsic: Any = importlib.import_module("numba.cuda.extending").intrinsic
-    if getattr(cuda, "implementation", None) == "NVIDIA":
-        # Loaded by the first kernel; here what is amiss in it is said before any work begins.
-        importlib.import_module("numba.cuda.np.arrayobj")
-
-
-@lru_cache
-def toolkit() -> str:
-    """Return what is known of the parts of the CUDA toolkit that make machine code.
-
-    Their bindings raise anything where NVVM, libdevice or nvJitLink is missing.
-    """
-    from cuda.bindings import nvjitlink
-    from numba.cuda.cuda_paths import get_cuda_paths
-
-    paths, parts = get_cuda_paths(), [f"numba-cuda {version('numba-cuda')}"]
-    for name in ("nvvm", "libdevice"):
-        if not paths[name].info:
-            raise FileNotFoundError(f"{name} is missing")
-        file = Path(paths[name].info)
-        facts = file.stat()
-        parts.append(f"{file} {facts.st_size} {facts.st_mtime_ns}")
-    return ", ".join([*parts, f"nvJitLink {nvjitlink.version()}"])
 
 
 def machine_code(
@@ -68,14 +33,14 @@ def machine_code(
 ) -> bytes:  # fmt: skip
     """Return a cubin with one kernel, compiled or, unless that is wanted anew, as it was kept."""
     name = entry_name(function)
-    digest = digest_of(function, arguments, bounds, capability, toolkit(), _compile)
+    digest = digest_of(function, arguments, bounds, capability, toolkit())
     with global_compiler_lock:  # Numba's: whoever comes second finds what the first one made
         file = KernelFile(CACHE_DIR, f"{name}-{digest}.cubin")
         code = None if anew else file.read()
         if code is None:
             announce_compilation()
             try:
-                code = _compile(function, arguments, bounds, capability)
+                code = compile_cubin(function, name, arguments, bounds, capability)
                 file.write(code)
             finally:
                 file.leave()
@@ -85,31 +50,6 @@ def machine_code(
 def entry_name(function: Callable[..., None]) -> str:
     """Return the name of a kernel in its machine code, as profilers show it."""
     return PREFIX + function.__name__
-
-
-def _compile(
-    function: Callable[..., None], arguments: tuple[Argument, ...], bounds: tuple[int, int],
-    capability: tuple[int, int],
-) -> bytes:  # fmt: skip
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-    from numba import types
-
-    kinds = [
-        types.Array(getattr(types, name), 1, "C") if is_array else getattr(types, name)
-        for is_array, name in arguments
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ptx, _ = cuda.compile(
-            function, types.void(*kinds), device=False, abi="numba", cc=capability,
-            launch_bounds=bounds,
-        )  # fmt: skip
-        (entry,) = ENTRY.findall(ptx)
-        ptx = ptx.replace(entry, entry_name(function))
-        options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}")
-        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
-        code: bytes = linker.link("cubin").code
-    return code
 
 
 class Kernel:

@@ -41,8 +41,8 @@ from streammach.backends.cuda.instructions import (
     warp_sum,
 )
 from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, RESIDUALS, ZERO
-from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride_of
+from streammach.backends.cuda.toolchain import cuda
 from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
 from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, join_losses
 from streammach.jit import Array, Number

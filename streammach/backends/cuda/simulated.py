@@ -1,6 +1,6 @@
 """What Numba's CUDA simulator lacks, in plain Python: wide accesses, bit casts, warp exchanges.
 
-What each does says :mod:`streammach.backends.cuda.instructions`.
+What each does says :mod:`streammach.backends.cuda.toolchain`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from streammach.backends.cuda.launcher import cuda
+from streammach.backends.cuda.toolchain import cuda
 from streammach.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,6 +66,11 @@ def wide_put(n_words: int) -> Callable[..., None]:
             a[i + j] = v[j]
 
     return store
+
+
+get2 = get2_constant = wide_get(2)
+get4 = get4_constant = wide_get(4)
+put2, put4 = wide_put(2), wide_put(4)
 
 
 def product(a: Number, b: Number) -> Any:

@@ -27,8 +27,8 @@ from streammach.backends.cuda.instructions import (
     popc,
     put,
 )
-from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import MOST_THREADS, WARP, rounded_up
+from streammach.backends.cuda.toolchain import cuda
 from streammach.jit import Array, Number
 
 DIGIT_BITS = 8  # at most, of a pass

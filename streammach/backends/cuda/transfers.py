@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.instructions import get, int64, put, striding
-from streammach.backends.cuda.launcher import cuda
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
+from streammach.backends.cuda.toolchain import cuda
 from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
 

@@ -2,14 +2,13 @@
 
 python -m tests.backends.fake_driver.work WORK...
 
-A work is "dense", "lists", "counts", "ahead [listed]", "steps OPTIMIZER", "predictions SHAPE" or
+A work is "dense", "lists", "counts", "steps OPTIMIZER", "predictions SHAPE" or
 "choices LACKING".
 """
 
 import json
 import os
 import sys
-import tempfile
 from types import SimpleNamespace
 
 import cupy
@@ -22,7 +21,6 @@ from streammach.spec.estimators import ESTIMATORS
 from tests.builders import batch_of, block_of, config_of, open_backend, spec_of, training
 from tests.contracts.test_lists import MOST_LABELS, listed
 from tests.contracts.test_lists import batch_of as listed_batch
-from tests.planning.test_choose import facts
 
 SHAPES = [(40, 30, 32, 5), (40, 30, 7, 3), (3000, 30, 300, 4)]  # K, d, B, R
 ARRAY_WORDS = 7  # object, parent, elements, bytes of one, address, length, stride
@@ -36,13 +34,13 @@ def watch():
     from streammach.backends.cuda import launcher
     from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, kind_of
 
-    compile_it, kinds = launcher._compile, {}
+    compile_it, kinds = launcher.compile_cubin, {}
 
     def watched_compiler(function, *how):
         compiled.append(function.__name__)
         return compile_it(function, *how)
 
-    launcher._compile = watched_compiler
+    launcher.compile_cubin = watched_compiler
     launch = CudaMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):
@@ -156,33 +154,6 @@ def counts():
         }  # fmt: skip
         backend.close()
     return found
-
-
-def ahead(listed_rows=""):
-    """What a rehearsal compiles, in a cache of its own, and what is left for the training."""
-    from streammach.backends.cuda import launcher
-
-    shape, how = SHAPES[0], training(batch_size=30)
-    rows, labels, n_labels = drawn(shape), 0, 0
-    batch = batch_of(rows, shape[1])
-    if listed_rows:
-        rows, labels = listed(np.random.default_rng(3), rows, shape[0]), MOST_LABELS
-        batch = listed_batch(rows, shape[1], np.ones(30, np.float32), shared=True)
-        n_labels = batch.labels.n_labels
-    kept = facts(n_rows=30, nnz=len(batch.features), n_labels=n_labels)
-    with tempfile.TemporaryDirectory() as launcher.CACHE_DIR:
-        config = config_of(spec_of(*shape).shape, "cuda", resident=True, optimizer="adagrad")
-        backend = BACKENDS["cuda"].open(spec_of(*shape), config, facts=kept)
-        backend._rehearsal._thread.join()
-        found = {"ahead": compiled[:]}
-        compiled.clear()
-        backend.prepare(how, MOST_VALUES, None, labels)
-        trained(backend, batch, keep=True)
-        for name, kind in ESTIMATORS.items():
-            if kind.join is None:
-                backend.topk(drawn(shape), 5, name)
-        backend.close()
-    return found | {"later": compiled[:]}
 
 
 def lack(part):

@@ -306,7 +306,8 @@ def decide_settings(
         best_trial = BestTrial(kept, training.identity, trial_rows(training))
     if start is not None and start.training is not None:
         spec = start.continued_training(training.options)
-        return write_settings(training, spec, reasons=start.reasons(training.excluded)), best_trial
+        reasons = start.reasons(training.excluded)
+        return write_settings(training, spec, trials=(), reasons=reasons), best_trial
     search, epochs, rows = Search(training, training.options, budget, best_trial), 0, 0
     parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]

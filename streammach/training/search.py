@@ -300,14 +300,13 @@ def decide_settings(
     training.begin_stage(SEARCH)
     if (before := read_settings(training.folder)) is not None:
         return before, None
+    if start is not None and start.training is not None:
+        spec, why = start.continued_training(training.options), start.reasons(training.excluded)
+        return write_settings(training, spec, trials=(), reasons=why), None
     best_trial = None
     if training.clock.limited:
         kept = training.folder / CHECKPOINTS / KEPT
         best_trial = BestTrial(kept, training.identity, trial_rows(training))
-    if start is not None and start.training is not None:
-        spec = start.continued_training(training.options)
-        reasons = start.reasons(training.excluded)
-        return write_settings(training, spec, trials=(), reasons=reasons), best_trial
     search, epochs, rows = Search(training, training.options, budget, best_trial), 0, 0
     parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]

@@ -18,10 +18,11 @@ from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
 from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.sources import MATRIX_SOURCES
 from streammach.errors import DeviceError, ModelError, UsageError
-from streammach.parts.base import Decision, Part
+from streammach.parts.base import Part
 from streammach.parts.expected import Choice, PartBytes
 from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
+from streammach.parts.training_record import Decision
 from streammach.rows.name_table import find_or_add, hash_name
 from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transform_block

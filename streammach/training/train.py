@@ -112,8 +112,6 @@ def _train_run(
     unhashed = training.plan.model.unhashed
     with _rows_and_backend(training, training.plan, start):
         budget = TimeBudget(training.plan, training.options, training.clock, training.stages)
-        if training.lasting and not training.clock.limited:  # else time decides what is found
-            _keep_findings(training)
         # What ranks without hashed models. It is let go below: no name may stay for it.
         training.clock = budget.first
         if training.known is None or unhashed:
@@ -164,7 +162,6 @@ def _train_shard(training: Training, number: PartNumber, other: RunSettings | No
     settings = shard.settings
     if settings is None or shard.first:
         with _rows_and_backend(training, plan):
-            _keep_findings(training)
             first, last = shard.repetitions
             training.trained_share = (last - first) / plan.n_repetitions
             budget = TimeBudget(plan, training.options, training.clock, training.stages)
@@ -195,7 +192,11 @@ def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None
     training.plan, training.clock, stages = plan, training.whole_clock, training.stages
     data, options, place = training.dataset, training.options, plan.config.placement
     training.begin_stage(HELD_OUT)
-    training.findings = Findings(training.folder, "", lasting=False)
+    # For a run that goes on behind its stages; with a limit, time decides what they find.
+    training.findings = Findings(
+        training.folder / CHECKPOINTS / KEPT, training.identity,
+        lasting=training.lasting and not training.clock.limited,
+    )  # fmt: skip
     goes_on = start is not None and start.training is not None
     looking = training.clock.share(LOOKING_SHARE)
     among = start.judges if start is not None and goes_on else None
@@ -214,12 +215,6 @@ def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None
         # How long rows were looked at says nothing of other stages.
         stages.expect({HELD_OUT: 1 + stages.took[HELD_OUT]})
         yield
-
-
-def _keep_findings(training: Training) -> None:
-    """Keep what stages find from now on, for a run that goes on behind them."""
-    folder = training.folder / CHECKPOINTS / KEPT
-    training.findings = Findings(folder, training.identity, lasting=True)
 
 
 def _fit_first(training: Training, shards: tuple[RunPart, ...] = ()) -> None:

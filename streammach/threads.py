@@ -173,23 +173,27 @@ def map_in_order(
 ) -> Generator[T]:
     """Yield what `work` returns of each item, in their order, while threads work on the next ones.
 
-    The calling thread takes the items; at most so many of them are under way. Close it where not
-    all results are taken.
+    The calling thread takes the items; at most so many of them are under way. An error, also of who
+    gives the items, is raised behind the results of those before. Close it where not all are taken.
     """
     if workers.n_threads == 1:
         yield from map(work, items)
         return
     under_way: deque[Future[T]] = deque()
+    error, left = None, iter(items)
     with ThreadPoolExecutor(workers.n_threads, "in order") as pool:
         try:
-            for item in items:
-                under_way.append(pool.submit(work, item))
-                if len(under_way) >= most:
+            while error is None:
+                try:
+                    under_way.append(pool.submit(work, next(left)))
+                except Exception as raised:  # StopIteration, too
+                    error = raised
+                while under_way and (len(under_way) >= most or error is not None):
                     yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+    if not isinstance(error, StopIteration):
+        raise error
 
 
 def ahead(

@@ -9,7 +9,7 @@ import pytest
 
 from streammach import threads as team
 from streammach.errors import UsageError
-from streammach.threads import PIECES, Workers, pieces_of
+from streammach.threads import PIECES, Workers, map_in_order, pieces_of
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16, 40])
@@ -102,3 +102,47 @@ def test_closed_threads_end_and_do_no_more_work():
     for one in mine():
         one.join(5)
     assert mine() == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_come_in_order_and_few_items_are_under_way(threads, monkeypatch):
+    monkeypatch.setattr(team, "cores", lambda: 3)
+    workers, taken, done = Workers(threads, "test"), [], []
+
+    def items():
+        for i in range(60):
+            taken.append(i)
+            assert len(taken) - len(done) <= 7
+            yield i
+
+    def work(i):
+        time.sleep(0.0005 * (i % 5))
+        return i * i
+
+    for result in map_in_order(workers, work, items(), 7):
+        done.append(result)
+    assert done == [i * i for i in range(60)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("of_items", [False, True])
+def test_an_error_comes_behind_the_results_before_it(threads, of_items, monkeypatch):
+    monkeypatch.setattr(team, "cores", lambda: 3)
+
+    def items():
+        yield from range(20)
+        if of_items:
+            raise ValueError("20")
+        yield from range(20, 40)
+
+    def work(i):
+        time.sleep(0.002)
+        if i == 20:
+            raise ValueError("20")
+        return i
+
+    done = []
+    with pytest.raises(ValueError, match="20"):
+        done.extend(map_in_order(Workers(threads, "test"), work, items(), 6))
+    assert done == list(range(20))
+    assert not [one for one in threading.enumerate() if one.name.startswith("in order")]

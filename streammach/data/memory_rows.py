@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
 from streammach.data.class_weights import ClassWeights, weigh_classes
-from streammach.data.conversion.buffer import LABEL_BYTES as BUFFER_LABEL_BYTES
-from streammach.data.conversion.buffer import LIST_BYTES as BUFFER_LIST_BYTES
 from streammach.data.conversion.buffer import RowBuffer
 from streammach.data.conversion.build import Build
 from streammach.data.conversion.folder import ConversionFolder
@@ -102,10 +100,8 @@ class MemoryRows:
 
     @property
     def _buffer_bytes(self) -> int:
-        n_labels = self.labels.n_labels
-        n_bytes = RowBuffer(0, wide=True).bytes_of(self.rows.shape[0], self.rows.nnz)
-        lists = BUFFER_LIST_BYTES * self.rows.shape[0] + BUFFER_LABEL_BYTES * n_labels
-        return n_bytes + (lists if self.labels.lists is not None else 0)
+        n, nnz = self.rows.shape[0], self.rows.nnz
+        return int(RowBuffer(0, wide=True).bytes_of(n, nnz, n_labels=self.labels.n_labels))
 
     @property
     def code_bytes(self) -> int:
@@ -164,7 +160,11 @@ class IteratorRows:
     seed: int = 0
     class_weights: ClassWeights | None = None
     skip: bool = False  # whether rows that cannot be read are left out
-    label_kind: str = ""  # the type of the labels; empty: as a store says
+
+    @property
+    def label_kind(self) -> str:
+        """The type that labels of pairs had, once they were read; empty: as a store says."""
+        return self.source.label_kind if isinstance(self.source, MemoryMatrices) else ""
 
     @property
     def recipe(self) -> Recipe | None:

@@ -160,6 +160,7 @@ class MemoryMatrices(Source[MatrixPiece]):
     """Matrices in memory with their labels, one after the other."""
 
     form = "memory"
+    label_kind = ""  # the type of the labels, once some were read
 
     def __init__(
         self, matrices: Iterable[OpenMatrix], reading: ReadingBytes, n_bytes: int = 0
@@ -185,6 +186,8 @@ class MemoryMatrices(Source[MatrixPiece]):
         before = 0
         for number, opened in enumerate(self._matrices):
             self._compare_columns(number, opened.columns)
+            if opened.labels is not None:
+                self.label_kind = self.label_kind or opened.labels.kind
             matrix, end = opened.matrix, 0
             while end < matrix.n_rows:
                 start, end = end, matrix.find_end(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,11 +70,14 @@ class RowBuffer:
         old, self.values = self.values, np.empty(len(self.values), np.float32)
         self.values[: self.nnz] = old[: self.nnz]
 
-    def bytes_of(self, n_rows: int, nnz: int, tag_bytes: int = 0, n_labels: int = 0) -> int:
-        """Return the bytes that so many rows, values, bytes of tags and labels in lists take."""
+    def bytes_of(self, n_rows: Any, nnz: Any, tag_bytes: Any = 0, n_labels: Any = 0) -> Any:
+        """Return the bytes that so many rows, values, bytes of tags and labels in lists take.
+
+        They are integers, or arrays of them, one for each bin.
+        """
         value_bytes = FEATURE_BYTES + self.values.dtype.itemsize
-        row_bytes = ROW_BYTES + ORDER_BYTES + (TAG_BYTES if tag_bytes else 0)
-        row_bytes += LIST_BYTES if n_labels else 0
+        row_bytes = ROW_BYTES + ORDER_BYTES + TAG_BYTES * bool(np.any(tag_bytes))
+        row_bytes += LIST_BYTES * bool(np.any(n_labels))
         return n_rows * row_bytes + nnz * value_bytes + 2 * tag_bytes + n_labels * LABEL_BYTES
 
     def room_for(self, block: RowBlock) -> int:
@@ -81,7 +85,8 @@ class RowBuffer:
         tag_bytes = self._tag_bytes + (0 if block.tags is None else block.tags.n_bytes)
         listed = self.listed or block.labels is not None
         labels = self._n_labels + block.lists.n_labels if listed else 0
-        return self.bytes_of(self.n_rows + block.n_rows, self.nnz + block.nnz, tag_bytes, labels)
+        n_rows, nnz = self.n_rows + block.n_rows, self.nnz + block.nnz
+        return int(self.bytes_of(n_rows, nnz, tag_bytes, labels))
 
     def add(self, block: RowBlock, keys: NDArray[np.uint64], group: int) -> None:
         """Append rows with their keys uint64 (n,), whose features have a group's ids.
@@ -162,15 +167,21 @@ class KeyOrder:
 
     def ranges(self, most_rows: int, most_values: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of bins with so many rows and values at most, or one bin with more."""
-        first = 0
-        while self.starts[first] < self.starts[-1]:
-            ends = (
-                np.searchsorted(self.starts, self.starts[first] + most_rows, "right"),
-                np.searchsorted(self.values, self.values[first] + most_values, "right"),
-            )
-            end = max(first + 1, int(min(ends)) - 1)
-            yield first, end
-            first = end
+        return ranges_that_fit((self.starts, most_rows), (self.values, most_values))
+
+
+def ranges_that_fit(*limits: tuple[Counts, int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of bins, as wide as limits let them be: what is before each bin, and the most.
+
+    A bin that is beyond a limit is a range of its own; behind the last one that holds something
+    there is none.
+    """
+    first, n = 0, len(limits[0][0]) - 1
+    while first < n and any(before[first] < before[-1] for before, _ in limits):
+        ends = (np.searchsorted(x, x[first] + most, "right") for x, most in limits)
+        end = max(first + 1, int(min(ends)) - 1)
+        yield first, end
+        first = end
 
 
 def fit_bytes(integers: bool, largest: float) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer
-from streammach.data.conversion.spills import Spill, bins_that_fit, read_spills
+from streammach.data.conversion.buffer import Ids, KeyOrder, RowBuffer, ranges_that_fit
+from streammach.data.conversion.spills import LABELS, ROWS, TAG_BYTES, VALUES, Spill, read_spills
 from streammach.data.store.writer import Chunks, RowsWriter
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
@@ -87,12 +87,11 @@ class Shuffle:
 
     def write_spills(self, spills: list[Spill], room: RowBuffer, writer: RowsWriter) -> None:
         """Append the rows of spills, a range of bins at a time."""
-
-        def fits(n_rows: int, nnz: int, tag_bytes: int, n_labels: int) -> bool:
-            labels = n_labels if room.listed else 0
-            return room.bytes_of(n_rows, nnz, tag_bytes, labels) <= room.n_bytes
-
-        for first, end in bins_that_fit(spills, fits):
+        content = np.sum([spill.index for spill in spills], axis=0)
+        rows, values, tag_bytes, labels = content[:, [ROWS, VALUES, TAG_BYTES, LABELS]].T
+        n_bytes = room.bytes_of(rows, values, tag_bytes, labels * room.listed)
+        before = np.concatenate([[0], np.cumsum(n_bytes)])
+        for first, end in ranges_that_fit((before, room.n_bytes)):
             room.clear()
             read_spills(spills, first, end, room, self._workers)
             self.write(room, writer)

@@ -7,7 +7,7 @@ that a conversion needs to go on from there: so the spills are its journal.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,22 +252,6 @@ def read_spill(path: Path) -> tuple[Spill, SpillState]:
         raise _damage_error(path)
     state = msgspec.msgpack.decode(document[:-4], type=SpillState)
     return Spill(path, state.index.array().reshape(BINS, INDEX_COLUMNS)), state
-
-
-def bins_that_fit(
-    spills: Sequence[Spill], fits: Callable[[int, int, int, int], bool]
-) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins, as wide as ``fits(rows, values, tag bytes, labels)`` lets them be."""
-    columns = [ROWS, VALUES, TAG_BYTES, LABELS]
-    held_by: NDArray[np.int64] = np.sum([s.index[:, columns] for s in spills], axis=0)
-    first = 0
-    while first < BINS:
-        end, held = first + 1, held_by[first]
-        while end < BINS and fits(*(held + held_by[end]).tolist()):
-            held = held + held_by[end]
-            end += 1
-        yield first, end
-        first = end
 
 
 def _read(path: Path, start: int, size: int) -> bytes:

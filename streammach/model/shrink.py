@@ -5,6 +5,7 @@ To fit a number of bytes, it chooses what is kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -287,13 +288,11 @@ def shrink_to(
         raise BudgetError(what, path="--size", hint="Train with --linear off for one that can.")
     if model.linear is not None:
         return _linear_to(model, model.linear, n_bytes)
-    if model.counts is not None and model.near is not None:
-        near = model.near.arrays(NEAR)
-        if sum(encode(name, array, near)[0].nbytes for name, array in near.items()) > n_bytes // 2:
-            model = replace(model, counts=replace(model.counts, near=None))
+    counts, near = model.counts, model.near
+    if counts is not None and near is not None and _coded_bytes(near.arrays(NEAR)) > n_bytes // 2:
+        model = replace(model, counts=replace(counts, near=None))
     if model.late is not None:
-        late = model.late.classifiers.arrays(LATE)
-        size = sum(encode(name, array, late)[0].nbytes for name, array in late.items())
+        size = _coded_bytes(model.late.classifiers.arrays(LATE))
         if size > n_bytes // 2:
             model = replace(model, late=model.late.largest(n_bytes / 2 / size))
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
@@ -347,34 +346,34 @@ def _linear_of(linear: Linear, kept: NDArray[np.bool_]) -> LinearWeights:
 
 def _linear_to(model: Model, linear: LinearWeights, n_bytes: int) -> Model:
     """Return a model of linear classifiers with as many of their weights as fit."""
-    low, high, n = 0, PAIR_STEPS + 1, len(linear.weights)
-    best = replace(model, linear=linear.largest(0), stored="float16")
-    if (size := best.file_bytes()) > n_bytes:
+
+    def with_weights(n: int) -> Model:
+        return replace(model, linear=linear.largest(n), stored="float16")
+
+    if (size := with_weights(0).file_bytes()) > n_bytes:
         what = f"the smallest model that can be made has {size_text(size)}"
         raise BudgetError(what, path="--size")
-    while high - low > 1:
-        middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
-        tried = replace(best, linear=linear.largest(n * middle // PAIR_STEPS))
-        if tried.file_bytes() <= n_bytes:
-            best, low = tried, middle
-        else:
-            high = middle
-    return best
+    n_weights = len(linear.weights)
+    return with_weights(_most_of(n_weights, lambda n: with_weights(n).file_bytes() <= n_bytes))
 
 
 def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
     """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
-    none = pairs.largest(0)
-    best, room = 0, room + counts_bytes(none)
+    room += counts_bytes(pairs.largest(0))
+    most = _most_of(len(pairs), lambda n: counts_bytes(pairs.largest(n)) <= room)
+    return pairs.largest(most)  # made again: there is room for one
+
+
+def _most_of(n: int, fits: Callable[[int], bool]) -> int:
+    """Return the most of n parts that fit, to a 64th of them; none at all does."""
     low, high = 0, PAIR_STEPS + 1
     while high - low > 1:
         middle = (low + high) // 2 if high <= PAIR_STEPS else PAIR_STEPS
-        n_pairs = len(pairs) * middle // PAIR_STEPS
-        if counts_bytes(pairs.largest(n_pairs)) <= room:
-            best, low = n_pairs, middle
+        if fits(n * middle // PAIR_STEPS):
+            low = middle
         else:
             high = middle
-    return pairs.largest(best)  # made again: there is room for one
+    return n * low // PAIR_STEPS
 
 
 def counts_bytes(counts: CountWeights) -> int:
@@ -382,6 +381,11 @@ def counts_bytes(counts: CountWeights) -> int:
     arrays = counts.arrays(COUNTS)
     coded = (encode(name, array, arrays) for name, array in arrays.items())
     return sum(data.nbytes + len(str(facts)) for data, facts in coded)
+
+
+def _coded_bytes(arrays: dict[str, NDArray[Any]]) -> int:
+    """Return the bytes of arrays as they lie in a file."""
+    return sum(encode(name, array, arrays)[0].nbytes for name, array in arrays.items())
 
 
 class _Sizes:

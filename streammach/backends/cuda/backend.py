@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from streammach.backends.cuda.chunks import rounding_key
 from streammach.backends.cuda.decode import CudaDecoder
 from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
-from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceMemory, open_memory
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, open_memory
 from streammach.backends.cuda.footprint import fewest_groups
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
-from streammach.backends.cuda.instructions import SIMULATED
 from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows
-from streammach.backends.cuda.rehearsal import Rehearsal
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
@@ -51,7 +49,6 @@ class CudaBackend(Ranked):
     def __init__(
         self, spec: ModelSpec, config: RunConfig, *, facts: DataFacts | None,
         weights: Mapping[str, Table] | None, device_bytes: int, logistic: bool,
-        memory: DeviceMemory | None = None,
     ) -> None:  # fmt: skip
         placement = config.placement
         assert not (config.dense and placement.weights == "bfloat16"), "products take float32"
@@ -82,12 +79,7 @@ class CudaBackend(Ranked):
         self._training: TrainSpec | None = None
         self._basis: RowMap | None = None
         self._forget_buffers()
-        self._rehearsal: Rehearsal | None = None
-        if memory is None:
-            memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
-            if config.optimizer is not None and facts is not None and not SIMULATED:
-                self._rehearsal = Rehearsal(type(self), spec, config, facts, memory.capability)
-        self._memory = memory
+        self._memory = memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
         if self._tf32:
             memory.check_tf32()
         self._workers = Workers(placement.threads, "rows")
@@ -330,8 +322,6 @@ class CudaBackend(Ranked):
 
     def close(self) -> None:
         """Give the device's memory back."""
-        if self._rehearsal is not None:
-            self._rehearsal.end()
         self._workers.close()
         self._memory.wait()  # copies may be on their way from the room that goes now
         self._forget_buffers()

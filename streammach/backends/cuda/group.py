@@ -31,13 +31,13 @@ from streammach.backends.cuda.shapes import (
     table_rows,
 )
 from streammach.backends.cuda.transfers import TransferBuffer
-from streammach.jit import Array, kernel
 from streammach.spec.model_spec import ModelShape
 from streammach.spec.optimizers import OPTIMIZERS
 from streammach.spec.types import Optimizer, Weights
 from streammach.threads import Workers, in_pieces
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
+HALF_WORD = np.uint32(16)  # bits of bfloat16
 Host = dict[str, Any]  # arrays; weights that only predict may be packed
 Part = tuple[slice, NDArray[Any]]  # rows of a piece, and the host array that holds them
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
@@ -46,37 +46,19 @@ Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 def widen_into(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
     """Write numbers as float32 (n, m): float32 (n, m), or the bits of bfloat16 uint16 (n, m)."""
     if rows.dtype == np.uint16:
-        widen_rows(rows, out.view(np.uint32))
+        np.left_shift(rows, HALF_WORD, out=out.view(np.uint32), dtype=np.uint32)
     else:
         out[:] = rows
 
 
 def round_into(given: NDArray[np.float32], rows: NDArray[Any]) -> None:
     """Write float32 (n, m) as float32 (n, m), or as the bits of the nearest bfloat16 uint16."""
-    if rows.dtype == np.uint16:
-        round_to_bfloat16(given.view(np.uint32), rows)
-    else:
+    if rows.dtype != np.uint16:
         rows[:] = given
-
-
-@kernel()
-def widen_rows(rows: Array, out: Array) -> None:
-    """Write bfloat16 bits uint16 (n, m) as float32 bits uint32 (n, m)."""
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            out[i, j] = np.uint32(rows[i, j]) << np.uint32(16)
-
-
-@kernel()
-def round_to_bfloat16(given: Array, rows: Array) -> None:
-    """Write float32 bits uint32 (n, m) as the nearest bfloat16, the even one of two: uint16."""
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            bits = np.uint64(given[i, j])
-            up = np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))
-            if bits & np.uint64(0x7F800000) == np.uint64(0x7F800000):
-                up = np.uint64(0)
-            rows[i, j] = np.uint16((bits + up) >> np.uint64(16))
+        return
+    bits = given.view(np.uint32)  # to the even one of two; what is not finite is cut
+    half = np.uint32(0x7FFF) + (bits >> HALF_WORD & np.uint32(1))
+    rows[:] = bits + np.where(np.isfinite(given), half, np.uint32(0)) >> HALF_WORD
 
 
 @lru_cache(maxsize=64)

@@ -6,13 +6,11 @@ nobody but this user and root could have written it: that is asked of the open f
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import functools
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -35,17 +33,14 @@ BUSY = errno.EACCES, errno.EAGAIN  # another process has a lock
 def cache_folder(base: str) -> Path | None:
     """Return the folder for kernels, which is made; None where compiled code cannot be kept.
 
-    A folder that only root or this user can write, but this process cannot, such as one in the
-    image of a container, is copied for the life of the process.
+    One that this process cannot write, such as in the image of a container, is only read.
     """
     folder = Path(base or platformdirs.user_cache_dir("streammach"), FOLDER)
     try:
         if not folder.is_dir():
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
-        if not _ours(folder.lstat()):
-            return None
-        return folder if os.access(folder, os.W_OK) else _copy_for_process(folder)
+        return folder if _ours(folder.lstat()) else None
     except OSError:
         return None
 
@@ -90,7 +85,7 @@ class KernelFile:
         # waits for functions that it calls.
         end, is_mine = time.monotonic() + WAIT_SECONDS, False
         while (data := self._read()) is None and not is_mine and time.monotonic() < end:
-            is_mine = self._lock(exclusive=True) not in BUSY  # or there are no locks
+            is_mine = self._lock(exclusive=True)  # or there are no locks
             if not is_mine:
                 time.sleep(AGAIN_SECONDS)
         if data is not None:
@@ -114,16 +109,17 @@ class KernelFile:
                 return read_own_file(self._path)
         return None
 
-    def _lock(self, *, exclusive: bool) -> int:
-        """Lock or open the byte that stands for this kernel; return the error's number, or 0."""
-        if not fcntl or self._folder is None:
-            return errno.ENOSYS
-        how = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_UN
-        try:
-            fcntl.lockf(_open_locks(self._folder), how, 1, self._byte)
-        except OSError as error:
-            return error.errno or errno.EPERM
-        return 0
+    def _lock(self, *, exclusive: bool) -> bool:
+        """Lock or open the byte that stands for this kernel; False if another process has it."""
+        if fcntl and self._folder is not None:
+            how = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_UN
+            with contextlib.suppress(OSError):
+                locks = _open_locks(self._folder)
+                try:
+                    fcntl.lockf(locks, how, 1, self._byte)
+                except OSError as error:
+                    return error.errno not in BUSY
+        return True
 
 
 @functools.cache  # to close a file would open all locks
@@ -136,13 +132,6 @@ def _open_locks(folder: str) -> int:
 def _ours(facts: os.stat_result) -> bool:
     mine = not hasattr(os, "getuid") or facts.st_uid in (os.getuid(), 0)
     return mine and not facts.st_mode & 0o022
-
-
-def _copy_for_process(folder: Path) -> Path:
-    copy = Path(tempfile.mkdtemp(prefix="streammach-kernels-"))
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    shutil.copytree(folder, copy, dirs_exist_ok=True)
-    return copy
 
 
 @functools.cache  # once a process

@@ -1,5 +1,6 @@
 """Where compiled kernels are kept: only folders that nobody else can write are trusted."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -44,21 +45,21 @@ def test_the_folder_of_another_user_is_not_used_unless_it_is_root(tmp_path, monk
     assert cache_folder(str(tmp_path)) == (folder if owner == 0 else None)
 
 
-def test_a_folder_that_cannot_be_written_is_copied_for_the_process(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_read(tmp_path, monkeypatch):
     folder = cache_folder(str(tmp_path))
-    (folder / "kernel.nbc").write_bytes(b"code")
-    monkeypatch.setattr(kernel_cache.os, "access", lambda *_: False)
-    ends = []
-    monkeypatch.setattr(
-        kernel_cache.atexit, "register", lambda *work, **how: ends.append((work, how))
-    )
-    copy = cache_folder(str(tmp_path))
-    assert copy != folder
-    assert (copy / "kernel.nbc").read_bytes() == b"code"
-    (remove, *given), how = ends.pop()
-    remove(*given, **how)
-    assert not copy.exists()
-    assert folder.is_dir()
+    KernelFile(str(folder), "kept").write(b"code")
+
+    def refuses(*what, **how):
+        raise PermissionError(errno.EACCES, "others own it")
+
+    monkeypatch.setattr(kernel_cache, "_open_locks", refuses)
+    monkeypatch.setattr(kernel_cache.tempfile, "mkstemp", refuses)
+    assert cache_folder(str(tmp_path)) == folder
+    assert KernelFile(str(folder), "kept").read() == b"code"
+    other = KernelFile(str(folder), "other")
+    assert other.read() is None  # at once
+    other.write(b"code")
+    assert other.read() is None
 
 
 def test_where_nothing_can_be_written_there_is_none(tmp_path):

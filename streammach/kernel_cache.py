@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import os
@@ -17,11 +18,6 @@ import time
 from pathlib import Path
 
 import platformdirs
-
-try:
-    import fcntl
-except ImportError:  # there are no locks of files: each process compiles for itself
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER = "kernels"
 UNUSED_DAYS = 90  # after which what no process has read goes
@@ -111,7 +107,7 @@ class KernelFile:
 
     def _lock(self, *, exclusive: bool) -> bool:
         """Lock or open the byte that stands for this kernel; False if another process has it."""
-        if fcntl and self._folder is not None:
+        if self._folder is not None:
             how = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_UN
             with contextlib.suppress(OSError):
                 locks = _open_locks(self._folder)
@@ -130,8 +126,7 @@ def _open_locks(folder: str) -> int:
 
 
 def _ours(facts: os.stat_result) -> bool:
-    mine = not hasattr(os, "getuid") or facts.st_uid in (os.getuid(), 0)
-    return mine and not facts.st_mode & 0o022
+    return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
 
 
 @functools.cache  # once a process

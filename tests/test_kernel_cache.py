@@ -37,7 +37,6 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path):
     assert cache_folder(str(tmp_path)) is None
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="there are no owners")
 def test_the_folder_of_another_user_is_not_used_unless_it_is_root(tmp_path, monkeypatch):
     folder = cache_folder(str(tmp_path))
     owner = folder.stat().st_uid

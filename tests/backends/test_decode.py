@@ -32,7 +32,7 @@ def decoder_of(way, spec):
 def decode(found, p, kind, k):
     """Ids and scores of the k best classes."""
     scores, ids = np.empty((len(p), k), np.float32), np.empty((len(p), k), np.int64)
-    for first, last in found.parts(len(p), 1):
+    for first, last in found.parts(len(p)):
         found.decode(p[first:last], KINDS[kind], scores[first:last], ids[first:last])
     return ids, scores
 
@@ -195,8 +195,8 @@ def test_the_way_follows_shape_and_rows():
 
 def test_rows_come_in_parts():
     found = Decoder(spec_of(500, 4, 16, 5))
-    assert found.parts(200, 2) == [(0, 64), (64, 128), (128, 192), (192, 200)]
-    assert found.parts(2, 2) == [(0, 1), (1, 2)]
+    assert found.parts(200) == [(0, 64), (64, 128), (128, 192), (192, 200)]
+    assert found.parts(2) == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize("estimator", ["mean", "min", "median", "logsum"])

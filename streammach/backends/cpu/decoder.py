@@ -54,7 +54,7 @@ class Decoder:
             return ONE
         return BUCKETS if n_rows < TILE_ROWS else TILE
 
-    def parts(self, n_rows: int, threads: int) -> list[tuple[int, int]]:
+    def parts(self, n_rows: int) -> list[tuple[int, int]]:
         """Return rows in parts of at most 64, each for one thread."""
         step = 1 if self.way(n_rows) == BUCKETS else LANES
         return [(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
@@ -70,7 +70,7 @@ class Decoder:
     def shares_classes(self, n_rows: int, threads: int) -> bool:
         """Return whether threads had better share the classes of so many rows than the rows."""
         n_codes = self.spec.n_classes * self.spec.n_repetitions
-        return threads > len(self.parts(n_rows, threads)) and n_codes >= SHARED_CODES
+        return threads > len(self.parts(n_rows)) and n_codes >= SHARED_CODES
 
     def decode(
         self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any],

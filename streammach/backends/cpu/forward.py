@@ -180,7 +180,7 @@ class Forward(Ranked):
             else:
                 p = self.outputs(part, logarithms=kind.logarithms)
                 decode = partial(self._decode_part, p, kind.branch, *best)
-                self.run(decode, self.decoder.parts(part.n_rows, self.threads))
+                self.run(decode, self.decoder.parts(part.n_rows))
 
     def _rank_part(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]
@@ -197,7 +197,7 @@ class Forward(Ranked):
             with _one_thread_each(self._blas):
                 self.run(piece, self._dense_pieces(rows.n_rows))
         else:
-            self.run(piece, self.decoder.parts(rows.n_rows, self.threads))
+            self.run(piece, self.decoder.parts(rows.n_rows))
 
     def _decode_part(
         self, p: NDArray[Any], branch: int, scores: NDArray[Any], ids: NDArray[Any], first: int,

@@ -64,9 +64,9 @@ class Training:
     findings: Findings = field(init=False)  # what stages found, for a run that goes on behind them
     # rows that epochs do not learn from, bool (n_rows,), or None
     excluded: NDArray[np.bool_] | None = None
-    known: Model | None = None  # the model that it goes on from
+    # known, new: the model that it goes on from, and which rows that has not seen: bool (n_rows,)
+    known: Model | None = None
     new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    # bool (n_rows,): which rows that has not seen
     first: FirstFit | None = None  # what was fitted before the first epoch
     row_map: tuple[MapKey, RowMap] | None = None  # the last map of rows that was found
     trained_share: float = 1.0  # share of the repetitions whose epochs are trained here

@@ -137,9 +137,9 @@ def finalize(
 ) -> tuple[Model, tuple[str, ...]]:
     """Save and return the finished model, and why it ranks classes as it does.
 
-    Without a training it is made of what parts did ahead. When everything is chosen and calibrated
+    Without a training it is made of what was fitted first. When everything is chosen and calibrated
     on the held-out rows, these are learnt from too; the model is built last, and made as small as
-    was chosen before. What parts did ahead is let go.
+    was chosen before. What was fitted first is let go.
     """
     hashed = spec is not None
     if spec is None:

@@ -40,7 +40,7 @@ REPORT, MODEL = "report.html", "model"
 NEXT = "next"  # within a run: one that replaces it when it is whole
 T = TypeVar("T")
 CHECKPOINTS, KEPT = "checkpoints", "kept"  # within it: what stages found, until it is done
-# What lies there: checkpoints, what parts did ahead, what stages found, and what was cut off.
+# What lies there: checkpoints, what was fitted first, what stages found, and what was cut off.
 CHECKPOINT_FILES = re.compile(
     r"\.?step-\d+(/state\.(json|safetensors))?|\.?counts(/counts\.(json|safetensors))?|"
     r"kept(/[a-z0-9-]+\.json|/\.?[a-z]+(/(found|counts)\.(json|safetensors))?)?|"

@@ -28,7 +28,7 @@ from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.order import Order, in_source_order, source_order
 from streammach.prediction.predict import UNITS, Predicted, output_of, target, write_table
-from streammach.prediction.request import PredictionRequest
+from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.room import NOTHING, Task, room_before
 from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, show_progress
@@ -125,7 +125,12 @@ def predict(
 
         ordered = in_source_order(parts(), site.order, record, room.sorted_bytes, goal.path)
         write_table(
-            ordered, goal, output, shape, told=lambda n: told("write", n, seen.total), at_once=True
+            ordered,
+            goal,
+            output,
+            shape,
+            report=lambda n: told("write", n, seen.total),
+            at_once=True,
         )
     return Predicted(
         out=str(out), n_rows=seen.rows, k=shape.k,

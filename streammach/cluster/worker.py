@@ -24,9 +24,9 @@ from streammach.model.model import Model, folder_of
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.metric_table import BlockSums, EvaluationRequest, MetricSums
 from streammach.prediction.order import rank_blocks
+from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
-from streammach.prediction.request import PredictionRequest
 from streammach.prediction.scorer_sum import Predictions
 from streammach.processes import StopSignals
 from streammach.stages import StageState

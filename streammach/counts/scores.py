@@ -102,14 +102,14 @@ class CountScorer:
         self, rows: RowBlock, lists: CandidateLists, hashed: HashedBlock | None = None
     ) -> NDArray[np.float32]:
         """Return the scores of the listed classes of rows, where they stand: float32 (m,)."""
-        scores = self._score_alone(rows, lists, hashed)
+        scores = self._score_counts(rows, lists, hashed)
         if self.neighbours is not None:
             near, gains = self.neighbours.gains(rows.indptr, rows.features, self.each)
             at = lists.places(near.rows, near.classes)
             scores[at[at >= 0]] += gains[at >= 0]
         return scores
 
-    def _score_alone(
+    def _score_counts(
         self, rows: RowBlock, some: CandidateLists, hashed: HashedBlock | None
     ) -> NDArray[np.float32]:
         """Return the scores of listed classes without neighbours."""
@@ -134,7 +134,7 @@ class CountScorer:
             ends = len(every) * np.arange(n + 1)
             own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
             said = None if hashed is None else replace(hashed, logs=hashed.logs[some])
-            s = self._score_alone(part, own, said).reshape(n, -1)
+            s = self._score_counts(part, own, said).reshape(n, -1)
             s = np.where(np.isnan(s), np.float32(-np.inf), s)
             ids[some], scores[some] = best_first(np.where(s > -np.inf, every, -1), s, ids.shape[1])
 
@@ -151,7 +151,7 @@ class CountScorer:
             if not longest:
                 continue
             said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
-            gains += self._score_alone(own, lists, said)
+            gains += self._score_counts(own, lists, said)
             at = lists.first[:, None] + np.arange(longest)
             there = at < lists.last[:, None]
             at = np.where(there, at, 0)

@@ -90,7 +90,7 @@ class Allowed:
         """Return the k best labels of each row and their scores, exactly; -1 for no more."""
         k, n, asked = min(k, self.n_labels), rows.n_rows, self.n_to_rank(k)
         if self.only is not None:
-            return scorer.best_listed(rows, k, self._own(self.only))
+            return scorer.best_of_lists(rows, k, self._own(self.only))
         ids, scores = np.full((n, k), -1), np.zeros((n, k), np.float32)
         if SHARE * self.n_classes > len(self.classes):
             ids, scores = self.pack_best(*scorer.topk(rows, asked), k)
@@ -103,7 +103,7 @@ class Allowed:
                 continue
             own = self.part(slice(some[0], some[0] + 1))
             lists = own._common_list(len(some))
-            ids[some], scores[some] = scorer.best_listed(rows.take(some), k, lists)
+            ids[some], scores[some] = scorer.best_of_lists(rows.take(some), k, lists)
         return ids, scores
 
     def pack_best(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from streammach.data.label_arrays import raw_name
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import told_by_start
 from streammach.prediction.metrics import IdCounts
-from streammach.prediction.output import NUMBER, CsvOutput, Delimited
+from streammach.prediction.output import NUMBER, CsvOutput, Delimited, TextOutput
 from streammach.prediction.ranked_rows import RankedRows
 from streammach.rows.names import SEPARATOR, Label, Names, in_namespace, namespaces
 from streammach.spec.reported import FigureTable
@@ -87,101 +88,67 @@ class PairCounts:
         return self._counts
 
 
-class ClassAnswers(NamedTuple):
-    """The true classes of rows, each with what is predicted in its place: (m,) each."""
+class EachClass:
+    """What rows add up to for each class, and what is reached for it."""
 
-    classes: NDArray[np.int32]  # their ids
-    misses: NDArray[np.bool_]  # whether it is not predicted
-    p: NDArray[np.float64] | None  # its probability, from 0 to 1; None where that is not known
-    wrong: NDArray[np.int64]  # the best class that is none of the row's, below 0 without one
-    rows: NDArray[np.int64]  # number of the row
-
-
-def class_answers(rows: RankedRows, threshold: float) -> ClassAnswers:
-    """Return the labels of rows that training saw, each with what is predicted in its place."""
-    lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predict_labels(threshold)
-    known, n = lists.classes >= 0, len(rows.model.labels)
-    own, classes = lists.rows[known], lists.classes[known]
-    # Labels rise within a row, so that these numbers rise.
-    hits = hits & (ids >= 0)
-    place = np.searchsorted(own * n + classes, np.nonzero(hits)[0] * n + ids[hits])
-    misses, p = np.ones(len(classes), np.bool_), None
-    misses[place] = ~said[hits]
-    if rows.calibrated and rows.multilabel:
-        p = np.zeros(len(classes))
-        p[place] = rows.p[hits]
-    elif rows.calibrated:
-        p = np.exp(rows.logs)
-    others = ~lists.match(best)
-    first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)
-    return ClassAnswers(classes, misses, p, first[own], rows.numbers[own])
-
-
-class ByClass:
-    """What the answers to rows add up to, by class."""
-
-    def __init__(self, names: Names, confusions: int = 0, titles: Names | None = None) -> None:
-        self.names, self.titles, self.pairs, n = names, titles, PairCounts(), len(names)
-        self.p, self.has_p = np.zeros(n, np.int64), False
-        self.examples = np.zeros((n, EXAMPLES), np.int64)  # number of the row, from 1
-        self._confusions = confusions
+    def __init__(self, names: Names, titles: Names | None = None) -> None:
+        n = len(names)
+        self.names, self.titles, self._confused = names, titles, PairCounts()
+        self.p, self._has_p = np.zeros(n, np.int64), False  # its probabilities in `UNIT`
+        self.examples = np.zeros((n, EXAMPLES), np.int64)  # rows that miss it, from 1; 0 for none
+        # int (K,): rows with it, rows for which it is predicted, and both; known in the end
+        self.rows: NDArray[Any] = np.zeros(n, np.int64)
+        self.predictions = self.hits = self.rows
 
     @staticmethod
-    def count(answers: ClassAnswers, n_classes: int) -> dict[str, Any]:
-        """Return what the answers to rows of a block add."""
-        classes, misses, p, wrong, rows = answers
+    def count(rows: RankedRows, threshold: float) -> dict[str, Any]:
+        """Return what the labels of a block's rows add, of those that training saw."""
+        lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predict_labels(threshold)
+        known, n = lists.classes >= 0, len(rows.model.labels)
+        own, classes = lists.rows[known], lists.classes[known]
+        # Labels rise within a row, so that these numbers rise.
+        hits = hits & (ids >= 0)
+        place = np.searchsorted(own * n + classes, np.nonzero(hits)[0] * n + ids[hits])
+        misses = np.ones(len(classes), np.bool_)
+        misses[place] = ~said[hits]
+        others = ~lists.match(best)
+        first = np.where(others.any(axis=1), best[np.arange(len(best)), others.argmax(axis=1)], -1)
+        wrong = first[own]  # the best class that is none of the row's
         some = misses & (wrong >= 0)
-        pairs = classes[some].astype(np.int64) * n_classes + wrong[some]
-        own, order = classes[misses], np.argsort(classes[misses], kind="stable")
-        place = _places(own[order])
-        order = order[place < EXAMPLES]
-        sums: dict[str, Any] = {"pairs": pairs, "examples": (own[order], rows[misses][order] + 1)}
-        if p is not None:
+        missed, numbers = classes[misses], rows.numbers[own][misses] + 1
+        order = np.argsort(missed, kind="stable")
+        order = order[_places(missed[order]) < EXAMPLES]
+        sums: dict[str, Any] = {
+            "pairs": classes[some].astype(np.int64) * n + wrong[some],
+            "examples": (missed[order], numbers[order]),
+        }
+        if rows.calibrated:
+            p = np.zeros(len(classes)) if rows.multilabel else np.exp(rows.logs)
+            if rows.multilabel:
+                p[place] = rows.p[hits]
             sums["p"] = IdCounts.of(classes, np.rint(p * UNIT).astype(np.int64))
         return sums
 
     def take(self, more: Mapping[str, Any]) -> None:
         """Add what a block adds; the rows that come first are examples."""
-        self.pairs.take(more["pairs"])
+        self._confused.take(more["pairs"])
         classes, rows = more["examples"]
         place = _places(classes) + np.count_nonzero(self.examples[classes], axis=1)
         free = place < EXAMPLES
         self.examples[classes[free], place[free]] = rows[free]
         if "p" in more:
             self.p[more["p"].ids] += more["p"].n
-            self.has_p = True
+            self._has_p = True
 
-    def fields(
-        self, rows: NDArray[Any], predictions: NDArray[Any], hits: NDArray[Any]
-    ) -> dict[str, Any]:
-        """Return the figures of all classes from what is counted of them: int (K,) each."""
-        each = EachClass(
-            names=self.names, titles=self.titles, rows=rows, predictions=predictions, hits=hits,
-            examples=self.examples, p=self.p if self.has_p else None, pairs=self.pairs.counts(),
-            n_left_out=self.pairs.n_left_out,
-        )  # fmt: skip
-        return {"by_class": each, "confusions": each.confusions(self._confusions)}
+    @cached_property
+    def pairs(self) -> IdCounts:
+        """How often a class (times K) is missed and another one predicted in its place."""
+        return self._confused.counts()
 
-
-def _places(classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the place of each one among those of its class, which come together: int64 (n,)."""
-    return np.arange(len(classes)) - np.searchsorted(classes, classes)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class EachClass:
-    """What is reached for each class."""
-
-    names: Names
-    titles: Names | None  # what they are called in words
-    # rows, predictions, hits: int (K,): rows with it, rows for which it is predicted, and both
-    rows: NDArray[Any]
-    predictions: NDArray[Any]
-    hits: NDArray[Any]
-    p: NDArray[np.int64] | None  # int64 (K,): its probabilities in `UNIT`; None where not known
-    examples: NDArray[np.int64]  # int64 (K, 3): rows that miss it, counted from 1; 0 for none
-    pairs: IdCounts  # how often a class (times K) is missed and another one said in its place
-    n_left_out: int  # rows of rare pairs, which are left out where there are too many
+    @property
+    def n_left_out(self) -> int:
+        """Rows of rare pairs, which are left out where there are too many."""
+        return self._confused.n_left_out
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -209,7 +176,7 @@ class EachClass:
     def figures(self, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Return the numbers of some classes by the names of their columns: (m,) each."""
         n, m, hits = (x[ids].astype(np.int64) for x in (self.rows, self.predictions, self.hits))
-        p, some = np.nan if self.p is None else self.p[ids] / UNIT, np.maximum(n, 1)
+        p, some = self.p[ids] / UNIT if self._has_p else np.nan, np.maximum(n, 1)
         return {
             "rows": n, "predicted": m, "precision": hits / np.maximum(m, 1), "recall": hits / some,
             "f1": 2 * hits / np.maximum(n + m, 1),
@@ -247,11 +214,8 @@ class EachClass:
 
     def csv(self) -> Iterator[bytes]:
         """Yield the table as comma-separated text; figures that are not known are empty."""
-        yield ",".join(self.columns).encode() + b"\n"
-        for start in range(0, len(self), PIECE_CLASSES):
-            table = self.table(self.ids[start : start + PIECE_CLASSES])
-            lines = zip(*table.values(), strict=True)
-            yield "".join(",".join(map(cell_text, line)) + "\n" for line in lines).encode()
+        pieces = (self.ids[i : i + PIECE_CLASSES] for i in range(0, len(self), PIECE_CLASSES))
+        return table_text(CSV, self.columns, map(self.table, pieces))
 
     def confusions(self, most: int) -> tuple[Confusion, ...]:
         """Return the most frequent confusions, so many at most."""
@@ -266,7 +230,30 @@ class EachClass:
         )
 
 
-def cell_text(value: Any, form: Delimited = CSV) -> str:
+def _places(classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each one among those of its class, which come together: int64 (n,)."""
+    return np.arange(len(classes)) - np.searchsorted(classes, classes)
+
+
+def table_text(
+    form: TextOutput, columns: Sequence[str], pieces: Iterable[FigureTable]
+) -> Iterator[bytes]:
+    """Yield the pieces of a table as text in a format of predictions."""
+    if isinstance(form, Delimited):
+        yield form.delimiter.join(columns).encode() + b"\n"
+    for piece in pieces:
+        lines = zip(*piece.values(), strict=True)
+        yield "".join(_line(form, columns, line) + "\n" for line in lines).encode()
+
+
+def _line(form: TextOutput, columns: Sequence[str], cells: tuple[Any, ...]) -> str:
+    if isinstance(form, Delimited):
+        return form.delimiter.join(_cell(x, form) for x in cells)
+    own = [float(NUMBER % x) if isinstance(x, float) else x for x in cells]
+    return json.dumps(dict(zip(columns, own, strict=True)))
+
+
+def _cell(value: Any, form: Delimited) -> str:
     """Return a figure or a label as it stands in a table; what is not known is empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

@@ -226,8 +226,8 @@ def evaluate(
     check_options(evaluate.__annotations__, locals())
     began, skip, seen = time.monotonic(), skipping(on_bad_row, max_bad), InputCounts()
     path = path if y is None else (path, y)
-    given = not isinstance(path, str | os.PathLike)
-    place = PLACE if given else locate(path)
+    in_memory = not isinstance(path, str | os.PathLike)
+    place = PLACE if in_memory else locate(path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
     request = EvaluationRequest(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
@@ -240,15 +240,17 @@ def evaluate(
             predictor = stack.enter_context(Predictor(known))
         model = predictor.model
         beside = request.beside(model.spec.n_classes)
-        room = predictor.room("evaluate", None if given else place, request.best, options, beside)
-        if given:
+        room = predictor.room(
+            "evaluate", None if in_memory else place, request.best, options, beside
+        )
+        if in_memory:
             blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
         else:
             blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
-        told = stack.enter_context(show_progress(progress, "rows"))
-        told("evaluate", 0, 0)
+        report = stack.enter_context(show_progress(progress, "rows"))
+        report("evaluate", 0, 0)
         sums = sum_metrics(
-            predictor, blocks, request, place, lambda _: told("evaluate", seen.rows, seen.total)
+            predictor, blocks, request, place, lambda _: report("evaluate", seen.rows, seen.total)
         )
     if not seen.rows:
         raise DataError("it holds no rows", path=place)

@@ -1,7 +1,7 @@
 """All metrics of an evaluation: what rows of a block add to sums, and what the sums come to.
 
-A further metric is a function and a line in `METRICS`, and where it needs other sums a function
-that counts them. Blocks may be counted in several processes: what each adds never grows with the
+A further metric is a function and a line in `METRICS`, with another function where it needs other
+sums. Blocks may be counted in several processes: what each adds never grows with the
 number of classes. Added up in the order of their rows they give the same figures, to the last
 digit, as in one.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,8 @@ from streammach.prediction.by_class import (
     MOST_PAIRS,
     PAIR_BYTES,
     WAITING,
-    ByClass,
+    EachClass,
     NamespaceValues,
-    class_answers,
 )
 from streammach.prediction.metrics import (
     DEFAULT_A,
@@ -60,11 +60,9 @@ from streammach.spec.types import Ranker
 MOST_AT = 1000  # largest k of a metric
 NAN = float("nan")
 # What a block of rows adds, by name: an array or a number; IdCounts of classes, which are summed in
-# an array, or of another kind (`hits`); or what `ByClass` takes.
+# an array, or of another kind (`hits`); or what `EachClass` takes.
 BlockSums = Mapping[str, Any]
 Fields = Mapping[str, Any]  # of an evaluation
-Count = Callable[[RankedRows, "EvaluationRequest"], BlockSums]
-Value = Callable[["MetricSums"], Fields]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ class EvaluationRequest:
         return {"figures by class": EACH_BYTES * n_classes + PAIR_BYTES * pairs}
 
 
-def _count_rows(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+def _count_rows(rows: RankedRows, sums: MetricSums) -> BlockSums:
     lists = rows.block.lists
     majority = lists.match(np.full((len(lists), 1), rows.model.majority)).sum()
     unseen = (lists.classes < 0).sum()
@@ -121,26 +119,27 @@ def _row_shares(sums: MetricSums) -> Fields:
     return {"n_rows": n, "n_unseen": unseen, "majority": majority / n}
 
 
-def _count_hits(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
-    return {"hits": count_hits(rows.best, rows.block.lists, request.most)}
+def _count_hits(rows: RankedRows, sums: MetricSums) -> BlockSums:
+    return {"hits": count_hits(rows.best, rows.block.lists, sums.request.most)}
 
 
 def _accuracies(sums: MetricSums) -> Fields:
-    named = metrics_at(sums["hits"], PLACES)
-    first, three, five = (named[f"R@{k}"] for k in PLACES)
-    return {
-        "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five,
-        "at": metrics_at(sums["hits"], sums.request.at),
-    }  # fmt: skip
+    named, word = metrics_at(sums["hits"], PLACES), "P" if sums.multilabel else "R"
+    first, three, five = (named[f"{word}@{k}"] for k in PLACES)
+    return {"accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five}
 
 
-def _count_gains(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
-    model, (a, b) = rows.model, request.propensity
+def _hit_metrics(sums: MetricSums) -> Fields:
+    return {"at": metrics_at(sums["hits"], sums.request.at)}
+
+
+def _count_gains(rows: RankedRows, sums: MetricSums) -> BlockSums:
+    model, (a, b) = rows.model, sums.request.propensity
     assert model.label_counts is not None, "rows have lists of labels"
     gain = partial(label_gains, counts=model.label_counts, n_rows=model.n_rows, a=a, b=b)
     best, lists = rows.best[:, :MOST], rows.block.lists
     return {
-        "gains": count_gains(rows.best, lists, gain, request.most),
+        "gains": count_gains(rows.best, lists, gain, sums.request.most),
         "among five": IdCounts.of(best[lists.match(best)]),
     }
 
@@ -152,31 +151,26 @@ def _set_metrics(sums: MetricSums) -> Fields:
     by_k = {own: {k: named[f"{name}@{k}"] for k in at} for name, own in SET_FIELDS.items()}
     recalls = tuple(tenth.recall for tenth in _tenths(sums)["tenths"])
     found = SetMetrics(n_rows=n_rows, n_labels=n_labels, decile_recall=recalls, **by_k)
-    first, three, five = (named[f"P@{k}"] for k in PLACES)
-    return {
-        "accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five, "log_loss": NAN,
-        "sets": found,
-    }  # fmt: skip
+    return {"log_loss": NAN, "sets": found}
 
 
-def _count_probabilities(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+def _count_probabilities(rows: RankedRows, sums: MetricSums) -> BlockSums:
     """Count the stated probabilities of the best class, of lists of the ten best labels."""
     if not rows.calibrated:
         return {}
     some, p, hits = np.isfinite(rows.candidates.scores), rows.p, rows.hits
+    more: dict[str, Any] = {}
     if rows.multilabel:
         likely = some & (p >= LIKELY)
-        sums: dict[str, Any] = {
-            "likely": np.array([likely.sum(), p[likely].sum(), hits[likely].sum()])
-        }
+        more["likely"] = np.array([likely.sum(), p[likely].sum(), hits[likely].sum()])
         some, first = some[:, :FIRST], FIRST
     else:
         scores = rows.candidates.scores
         before, _ = class_probabilities(scores, rows.model.n_labels, Calibration())
         some, first = (rows.block.classes >= 0)[:, None], 1
-        sums = {"before": count_bins(before[:, :1][some], hits[:, :1][some])}
-        sums["logs"] = rows.logs.sum()
-    return sums | {"stated": count_bins(p[:, :first][some], hits[:, :first][some])}
+        more["before"] = count_bins(before[:, :1][some], hits[:, :1][some])
+        more["logs"] = rows.logs.sum()
+    return more | {"stated": count_bins(p[:, :first][some], hits[:, :first][some])}
 
 
 def _calibration_errors(sums: MetricSums) -> Fields:
@@ -190,14 +184,14 @@ def _calibration_errors(sums: MetricSums) -> Fields:
     return found
 
 
-def _count_predicted(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+def _count_predicted(rows: RankedRows, sums: MetricSums) -> BlockSums:
     """Count predicted labels; of rows with one label each the best class, if it is so probable."""
     if rows.multilabel:
-        _, said, hits = rows.predict_labels(request.threshold)
+        _, said, hits = rows.predict_labels(sums.request.threshold)
     elif not rows.calibrated:
         return {}
     else:
-        said, hits = rows.p[:, :1] >= request.threshold, rows.hits[:, :1]
+        said, hits = rows.p[:, :1] >= sums.request.threshold, rows.hits[:, :1]
     return {"predicted": np.array([(said & hits).sum(), said.sum()])}
 
 
@@ -210,15 +204,11 @@ def _threshold_metrics(sums: MetricSums) -> Fields:
     return found
 
 
-def _count_classes(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
-    (ids, said, hits), lists = rows.predict_labels(request.threshold), rows.block.lists
-    sums = {
-        "there": IdCounts.of(lists.classes[lists.classes >= 0]),
-        "right": IdCounts.of(ids[said & hits]),
-    }
-    if rows.multilabel or request.classes:
-        sums["said"] = IdCounts.of(ids[said])
-    return sums
+def _count_classes(rows: RankedRows, sums: MetricSums) -> BlockSums:
+    (ids, said, hits), lists = rows.predict_labels(sums.request.threshold), rows.block.lists
+    there = IdCounts.of(lists.classes[lists.classes >= 0])
+    more = {"said": IdCounts.of(ids[said])} if "said" in sums else {}
+    return {"there": there, "right": IdCounts.of(ids[said & hits])} | more
 
 
 def _class_recalls(sums: MetricSums) -> Fields:
@@ -231,27 +221,27 @@ def _f1(sums: MetricSums) -> Fields:
     return {"f1": f1_of_labels(sums["right"], sums["said"], sums["there"], n_unseen)}
 
 
-def _count_by_class(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
-    answers = class_answers(rows, request.threshold)
-    return {"by_class": ByClass.count(answers, len(rows.model.labels))}
+def _count_by_class(rows: RankedRows, sums: MetricSums) -> BlockSums:
+    return {"by_class": EachClass.count(rows, sums.request.threshold)}
 
 
 def _by_class(sums: MetricSums) -> Fields:
-    each: ByClass = sums["by_class"]
-    return each.fields(*(sums[name] for name in ("there", "said", "right")))
+    each: EachClass = sums["by_class"]
+    each.rows, each.predictions, each.hits = (sums[x] for x in ("there", "said", "right"))
+    return {"by_class": each, "confusions": each.confusions(sums.request.confusions)}
 
 
-def _count_rankings(rows: RankedRows, request: EvaluationRequest) -> BlockSums:
+def _count_rankings(rows: RankedRows, sums: MetricSums) -> BlockSums:
     """Count the hits of all rankings that the model has; each row counts once."""
-    predictor, alike, sums = rows.predictor, replace(rows.block, importance=None), {}
+    predictor, alike, more = rows.predictor, replace(rows.block, importance=None), {}
     assert predictor is not None, "it has a model"
     for name in rankings_of(predictor.model):
         same = name == predictor.estimator
         best = rows.best if same else predictor.scorers.topk(rows.block, MOST, name).ids
         found = measure_ids(alike, best)
         shares = np.array([1, found.accuracy, found.top_5_accuracy])
-        sums[f"by {name}"] = alike.n_rows * shares
-    return sums
+        more[f"by {name}"] = alike.n_rows * shares
+    return more
 
 
 def _ranking_metrics(sums: MetricSums) -> Fields:
@@ -260,6 +250,16 @@ def _ranking_metrics(sums: MetricSums) -> Fields:
         first, five = (sums[f"by {name}"][1:] / sums[f"by {name}"][0]).tolist()
         found[name] = {"accuracy": first, "top_5_accuracy": five}
     return {"estimators": found}
+
+
+def _count_values(rows: RankedRows, sums: MetricSums) -> BlockSums:
+    assert sums.namespace is not None, "it is named"
+    return {"values": sums.namespace.count(rows)}
+
+
+def _value_shares(sums: MetricSums) -> Fields:
+    assert sums.namespace is not None, "it is named"
+    return {"by": sums.namespace.slices(sums["values"])}
 
 
 def _reliabilities(sums: MetricSums) -> Fields:
@@ -280,15 +280,33 @@ def _row_groups(sums: MetricSums) -> Fields:
     return {"possible": best_precisions(hits), "by_labels": group_rows(hits), "likely": likely}
 
 
-COUNTS = (_count_rows, _count_hits, _count_probabilities, _count_predicted, _count_classes)
-METRICS: dict[bool, tuple[Value, ...]] = {  # by whether rows have lists
-    False: (_row_shares, _accuracies, _threshold_metrics, _calibration_errors, _class_recalls),
-    True: (_row_shares, _set_metrics, _threshold_metrics, _calibration_errors, _f1),
-}
-OF_DIAGNOSES: dict[bool, tuple[Value, ...]] = {
-    False: (_reliabilities,),
-    True: (_reliabilities, _tenths, _row_groups),
-}
+@dataclass(frozen=True)
+class Metric:
+    """Fields of an evaluation, and what they are made of."""
+
+    fields: Callable[[MetricSums], Fields]
+    # Returns what a block of rows adds; `None` if another metric's does.
+    count: Callable[[RankedRows, MetricSums], BlockSums] | None = None
+    when: str = "model"  # what of `MetricSums` is true, if it is measured
+    diagnosed: bool = False  # whether it is of diagnoses alone
+
+
+METRICS = [
+    Metric(_row_shares, _count_rows),
+    Metric(_accuracies, _count_hits),
+    Metric(_hit_metrics, None, "one_label"),
+    Metric(_set_metrics, _count_gains, "multilabel"),
+    Metric(_threshold_metrics, _count_predicted),
+    Metric(_calibration_errors, _count_probabilities),
+    Metric(_class_recalls, _count_classes, "one_label"),
+    Metric(_f1, _count_classes, "multilabel"),
+    Metric(_by_class, _count_by_class, "request.classes"),
+    Metric(_ranking_metrics, _count_rankings, "request.estimators"),
+    Metric(_value_shares, _count_values, "namespace"),
+    Metric(_reliabilities, diagnosed=True),
+    Metric(_tenths, None, "multilabel", diagnosed=True),
+    Metric(_row_groups, None, "multilabel", diagnosed=True),
+]
 
 
 class MetricSums:
@@ -298,29 +316,20 @@ class MetricSums:
     """
 
     def __init__(self, model: Model | ClassFacts, request: EvaluationRequest) -> None:
-        self.model, self.request, self.multilabel = model, request, model.label_counts is not None
+        self.model, self.request = model, request
+        self.multilabel = model.label_counts is not None
+        self.one_label = not self.multilabel
         names = ["there", "right", *["said"] * (self.multilabel or request.classes)]
         names += ["among five"] * self.multilabel
-        self._counts: list[Count] = [*COUNTS]
-        self._metrics: list[Value] = [*METRICS[self.multilabel]]
         n, whole = len(model.labels), np.int64 if self.multilabel else np.int32
         self._sums: dict[str, Any] = {name: np.zeros(n, whole) for name in names}
-        if self.multilabel:
-            self._counts.append(_count_gains)
+        self.namespace: NamespaceValues | None = None
         if request.classes:
-            self._sums["by_class"] = ByClass(model.labels, request.confusions, model.titles)
-            self._add(_by_class, _count_by_class)
-        if request.estimators and isinstance(model, Model):
-            self._add(_ranking_metrics, _count_rankings)
+            self._sums["by_class"] = EachClass(model.labels, model.titles)
         if request.by is not None and isinstance(model, Model):
-            values = NamespaceValues(model.features, request.by)
-            self._sums["values"] = values.zeros
-            self._add(lambda sums: {"by": values.slices(sums["values"])},
-                      lambda rows, _: {"values": values.count(rows)})  # fmt: skip
-
-    def _add(self, metric: Value, count: Count) -> None:
-        self._metrics.append(metric)
-        self._counts.append(count)
+            self.namespace = NamespaceValues(model.features, request.by)
+            self._sums["values"] = self.namespace.zeros
+        self._metrics = [metric for metric in METRICS if attrgetter(metric.when)(self)]
 
     def __getitem__(self, name: str) -> Any:
         return self._sums[name]
@@ -330,8 +339,8 @@ class MetricSums:
 
     def count(self, rows: RankedRows) -> BlockSums:
         """Return what rows add."""
-        each = [count(rows, self.request) for count in self._counts]
-        return {name: added for sums in each for name, added in sums.items()}
+        each = [metric.count(rows, self) for metric in self._metrics if metric.count]
+        return {name: added for more in each for name, added in more.items()}
 
     def add(self, more: BlockSums) -> None:
         """Add what a block of rows adds; the order of the rows decides the last digits."""
@@ -339,7 +348,7 @@ class MetricSums:
             own = self._sums.get(name)
             if own is None:
                 self._sums[name] = added
-            elif isinstance(own, ByClass):
+            elif isinstance(own, EachClass):
                 own.take(added)
             elif isinstance(own, IdCounts):
                 self._sums[name] = own.plus(added)
@@ -350,8 +359,8 @@ class MetricSums:
 
     def fields(self, *, diagnosed: bool = False) -> dict[str, Any]:
         """Return the metrics as fields of an evaluation, or also those of a diagnosis."""
-        every = [*self._metrics, *(OF_DIAGNOSES[self.multilabel] if diagnosed else ())]
-        return {name: value for metric in every for name, value in metric(self).items()}
+        every = [x.fields(self) for x in self._metrics if diagnosed or not x.diagnosed]
+        return {name: value for fields in every for name, value in fields.items()}
 
 
 def rankings_of(model: Model) -> list[Ranker]:

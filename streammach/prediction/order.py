@@ -16,7 +16,7 @@ from streammach.files.raw_text import is_piped
 from streammach.files.reading import check_free, disk_errors, regular
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import is_store
-from streammach.prediction.request import PredictionRequest
+from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.scorer_sum import Predictions, ScorerSum
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
@@ -58,12 +58,7 @@ def rank_blocks(
     """Yield the best classes of rows as they lie in the input; report how many are ranked."""
     n_rows = 0
     for block in ahead(blocks, "rows"):
-        best = scorers.topk(
-            block, request.k, probabilities=request.probabilities, threshold=request.threshold,
-            allowed=allowed, explain=request.explain,
-        )  # fmt: skip
-        assert block.numbers is not None, "it is read with them"
-        yield Predictions(block.numbers, best.ids, best.values, block.tags, best.reasons)
+        yield Predictions.of(block, scorers.topk(block, allowed=allowed, **request.arguments))
         n_rows += block.n_rows
         if report is not None:
             report(n_rows)

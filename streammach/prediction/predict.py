@@ -26,8 +26,8 @@ from streammach.prediction.allowed import LabelFile
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
 from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
+from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.request import PredictionRequest
 from streammach.prediction.room import room_before
 from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, for_stream, show_progress
@@ -147,17 +147,17 @@ def predict(
                 some_labels=allowed is not None,
             )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
-        told = stack.enter_context(show_progress(progress, UNITS))
+        report = stack.enter_context(show_progress(progress, UNITS))
         shape, seen = request.shape(predictor.model, allowed), InputCounts()
         parts = predictor.rank_input(
             locate(path), request, options=options, room=room, allowed=allowed,
-            seen=seen, bad_rows=bad_rows, report=lambda n: told("predict", n, seen.total),
+            seen=seen, bad_rows=bad_rows, report=lambda n: report("predict", n, seen.total),
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         n_rows = write_table(
             parts, goal, output, shape, at_once=is_piped(locate(path)),
             # Rows of a store are all ranked before the first is written.
-            told=lambda n: told("write" if seen.total else "predict", n, seen.total),
+            report=lambda n: report("write" if seen.total else "predict", n, seen.total),
         )  # fmt: skip
     return Predicted(
         out=None if goal is None else str(table), n_rows=n_rows, k=shape.k,
@@ -170,7 +170,7 @@ def predict(
 
 def write_table(
     parts: Iterator[Predictions], goal: Destination | Path | None, output: Output, shape: Shape, *,
-    told: Callable[[int], None], at_once: bool = False,
+    report: Callable[[int], None], at_once: bool = False,
 ) -> int:  # fmt: skip
     """Write rows while a thread ranks the next ones; return their number.
 
@@ -182,7 +182,7 @@ def write_table(
         for part in parts if at_once else ahead(parts, "ranking"):
             write(output.format.rows(part, shape))
             n_rows += len(part.rows)
-            told(n_rows)
+            report(n_rows)
     return n_rows
 
 

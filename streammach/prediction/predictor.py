@@ -26,8 +26,8 @@ from streammach.prediction.explain import explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.order import in_source_order, rank_blocks, source_order
+from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.ranking import Top
-from streammach.prediction.request import PredictionRequest
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.prediction.scorer_sum import Predictions, ScorerSum
 from streammach.rows.block import RowBlock
@@ -91,7 +91,7 @@ class Predictor:
         if model.spec.unhashed and estimator not in (None, BLEND):
             raise UsageError(f"the model has no hashed models: --estimator {estimator}")
         self.threads, self._budget = threads or cores(), budget(memory)
-        self._held = size_in_memory(model)
+        self._size = size_in_memory(model)
         self.device, self._backend = open_to_predict(
             device, model.spec, dense=model.dense, threads=self.threads,
             weights=model.hashed_arrays, logistic=model.training.logistic,
@@ -270,11 +270,11 @@ class Predictor:
         some_labels: bool = False,
     ) -> Room:  # fmt: skip
         """Return how much of an input is held at a time, or raise BudgetError."""
-        given = None
+        source = None
         if path is not None:
-            given = Input.of(path, self._held, options, labels=task != "predict")
+            source = Input.of(path, self._size, options, labels=task != "predict")
         return room_for(
-            self._held, task, given, k, device=self.device, threads=self.threads,
+            self._size, task, source, k, device=self.device, threads=self.threads,
             budget=self._budget, beside=beside, some_labels=some_labels,
         )  # fmt: skip
 
@@ -345,21 +345,13 @@ class Predictor:
 
     def labels(self, ids: NDArray[np.int64], kind: str = "") -> NDArray[Any]:
         """Return the labels of class ids, in the type of the training data, or in another kind."""
-        if kind and (ids < 0).any():
-            filled = np.full(ids.shape, "", object)
-            filled[ids >= 0] = self.labels(ids[ids >= 0], kind)
-            return filled
-        if kind:
-            some, places = np.unique(ids, return_inverse=True)
-            own = label_values(self.model.labels.raws(some), kind, self.model.labels.kind)
-            return own[places].reshape(ids.shape)
         # Of the id -1 it is the empty string, in an array of objects.
         names, few = self.model.labels, ids.size <= FEW_IDS
         unique, where = (ids.reshape(-1), ...) if few else np.unique(ids, return_inverse=True)
         there = unique >= 0
-        whole = names.kind == "integer" and there.all()
-        found = np.full(len(unique), 0 if whole else "", np.int64 if whole else object)
-        found[there] = names.values(unique[there])
+        own = label_values(names.raws(unique[there]), kind, names.kind)
+        found = own if there.all() else np.full(len(unique), "", object)
+        found[there] = own
         return found[where].reshape(ids.shape)
 
     def close(self) -> None:

@@ -34,14 +34,6 @@ class ClassFacts(NamedTuple):
         return len(self.labels)
 
 
-class PredictedLabels(NamedTuple):
-    """Classes of rows, and which of them are predicted."""
-
-    ids: NDArray[np.int64]  # int64 (n, m)
-    said: NDArray[np.bool_]  # bool (n, m): whether it is predicted
-    hits: NDArray[np.bool_]  # bool (n, m): whether it is a label of the row
-
-
 @dataclass(frozen=True, eq=False)
 class RankedRows:
     """Rows with labels, and their best classes."""
@@ -49,9 +41,7 @@ class RankedRows:
     model: Model | ClassFacts
     block: RowBlock
     best: NDArray[np.int64]  # int64 (n, 5 or more): the best classes, as the model ranks
-    candidates: (
-        BestLabels  # the 32 best by the ranking that is calibrated, or all of another system
-    )
+    candidates: BestLabels  # the 32 best by the calibrated ranking, or all of another system
     predictor: Predictor | None = None  # `None`: another system ranks
 
     @property
@@ -90,12 +80,17 @@ class RankedRows:
         logs: NDArray[np.float64] = np.log(np.maximum(own[known], TINY))
         return logs
 
-    def predict_labels(self, threshold: float) -> PredictedLabels:
-        """Return what is predicted: the best class, of lists all labels that are so probable."""
+    def predict_labels(
+        self, threshold: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return class ids of rows, whether each is predicted, and a label of its row: (n, m) each.
+
+        The best class is predicted, of lists all labels that are so probable.
+        """
         if self.multilabel:
-            return PredictedLabels(self.candidates.ids, self.p >= threshold, self.hits)
+            return self.candidates.ids, self.p >= threshold, self.hits
         first = self.best[:, :1]
-        return PredictedLabels(first, first >= 0, self.block.lists.match(first))
+        return first, first >= 0, self.block.lists.match(first)
 
 
 def rank_rows(

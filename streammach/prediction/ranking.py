@@ -13,7 +13,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cpu.decode import CodedClasses, join_listed, score_listed
+from streammach.backends.cpu.decode import CodedClasses, join_lists, score_listed
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, HashedBlock, best_once
 from streammach.errors import DataError
@@ -51,14 +51,14 @@ class ClassScorer:
 
     topk: Ranking  # by the scores of all classes
     # Ranks the labels of listed classes; the id is -1 where a row has no further one.
-    best_listed: Callable[[RowBlock, int, CandidateLists], Top]
+    best_of_lists: Callable[[RowBlock, int, CandidateLists], Top]
 
     def __call__(self, rows: RowBlock, k: int) -> Top:
         """Return the k best of all classes."""
         return self.topk(rows, k)
 
 
-def rank_listed(
+def rank_lists(
     rows: RowBlock, k: int, lists: CandidateLists, *,
     score: Callable[[RowBlock, CandidateLists], Scores],
     finish: Callable[[RowBlock, Scores], Scores] = lambda rows, scores: scores,
@@ -70,20 +70,14 @@ def rank_listed(
     `finish` makes scores of that. Labels are ranked on threads by `run`.
     """
     ids, scores = np.empty((rows.n_rows, k), np.int64), np.empty((rows.n_rows, k), np.float32)
-    ends, start = np.append(0, np.cumsum(lists.last - lists.first)), 0
-    while start < rows.n_rows:
-        fits = int(ends.searchsorted(ends[start] + LISTED, "right")) - 1
-        stop = min(max(fits, start + 1), start + most_rows, rows.n_rows)
-        part, own, some = (
-            rows.part(start, stop),
-            lists.part(start, stop).spread(),
-            slice(start, stop),
-        )
-        offer = partial(offer_listed, score(part, own), own, scores[some], ids[some])
-        run(offer, stop - start)
-        scores[some] = finish(part, scores[some])
-        start = stop
-    refuse_rows(rows, np.flatnonzero((np.diff(ends) > 0) & (ids[:, 0] < 0)))
+    for some in lists.cut(LISTED, most_rows):
+        whole = some == slice(0, rows.n_rows)
+        part = rows if whole else rows.part(some.start, some.stop)
+        own = (lists if whole else lists.part(some.start, some.stop)).spread()
+        best, where = scores[some], ids[some]
+        run(partial(offer_listed, score(part, own), own, best, where), part.n_rows)
+        best[:] = finish(part, best)
+    refuse_rows(rows, np.flatnonzero((lists.last > lists.first) & (ids[:, 0] < 0)))
     return ids, np.where(ids < 0, np.float32(0), scores)
 
 
@@ -112,7 +106,7 @@ def by_hashes(
     def score(rows: RowBlock, lists: CandidateLists) -> Scores:
         p = backend.outputs(transform_block(rows, transform), logarithms=kind.logarithms)
         if kind.join is not None:
-            return join_listed(p, backend.codes, kind, lists)
+            return join_lists(p, backend.codes, kind, lists)
         shape = spec.n_repetitions, spec.n_buckets, kind.branch
         model = CodedClasses(backend.codes.reshape(-1), *shape)
         scores = np.empty(len(lists.classes), np.float32)
@@ -128,7 +122,7 @@ def by_hashes(
         return backend.finish_scores(transform_block(rows, transform), kind, scores)
 
     most = rows_at_once(spec.n_columns)
-    best = partial(rank_listed, score=score, finish=finish, most_rows=most, run=run)
+    best = partial(rank_lists, score=score, finish=finish, most_rows=most, run=run)
     return ClassScorer(topk, best)
 
 
@@ -138,7 +132,7 @@ def by_counts(
     """Return what ranks by counts and hashed models together, or by counts alone."""
     most, run = scorer.most_rows, lambda work, n: scorer.each(n, work)
     if backend is None or backend.spec.unhashed:
-        best = partial(rank_listed, score=scorer.score_listed, most_rows=most, run=run)
+        best = partial(rank_lists, score=scorer.score_listed, most_rows=most, run=run)
         return ClassScorer(scorer.topk, best)
     hashes = _Hashes(backend, transform)
 
@@ -153,7 +147,7 @@ def by_counts(
         return scorer.score_listed(rows, lists, hashes.of(rows))
 
     most = min(most, hashes.most)
-    return ClassScorer(topk, partial(rank_listed, score=score, most_rows=most, run=run))
+    return ClassScorer(topk, partial(rank_lists, score=score, most_rows=most, run=run))
 
 
 def by_linear(scorer: Scorer) -> ClassScorer:
@@ -167,7 +161,7 @@ def by_linear(scorer: Scorer) -> ClassScorer:
         scores: Scores = scorer.scores(rows)[lists.rows, lists.classes]
         return scores
 
-    return ClassScorer(topk, partial(rank_listed, score=score))
+    return ClassScorer(topk, partial(rank_lists, score=score))
 
 
 def by_classifiers(base: ClassScorer, late: LateLabels, scorer: LinearScorer) -> ClassScorer:
@@ -181,18 +175,18 @@ def by_classifiers(base: ClassScorer, late: LateLabels, scorer: LinearScorer) ->
         ids, sums = rank_again(rows, base.topk(rows, max(k, BEST)), scorer, late.weight)
         return ids[:, :k], sums[:, :k]
 
-    def best_listed(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+    def best_of_lists(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
         ids, sums = topk(rows, BEST)
         n, m = ids.shape
         at = lists.places(np.repeat(np.arange(n), m), ids.reshape(-1)).reshape(n, m)
         labels = np.where(at >= 0, np.append(lists.labels, -1)[at], -1)
-        others, scores = base.best_listed(rows, k + m, lists)
+        others, scores = base.best_of_lists(rows, k + m, lists)
         scores = np.minimum(scores, sums[:, -1:])  # a label has its best one
         both = np.concatenate([labels, others], axis=1).astype(np.int64)
         ids, scores = best_once(both, np.concatenate([sums, scores], axis=1))
         return ids[:, :k], np.where(ids < 0, np.float32(0), scores)[:, :k]
 
-    return ClassScorer(topk, best_listed)
+    return ClassScorer(topk, best_of_lists)
 
 
 def knows_frequencies(model: Model) -> bool:
@@ -238,16 +232,16 @@ def by_frequency(base: ClassScorer, model: Model, ranker: Ranker) -> ClassScorer
             ids[empty], scores[empty] = order[:k], every[order[:k]]
         return ids, scores
 
-    def best_listed(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
-        (ids, scores), empty = base.best_listed(rows, k, lists), rows.empty
+    def best_of_lists(rows: RowBlock, k: int, lists: CandidateLists) -> Top:
+        (ids, scores), empty = base.best_of_lists(rows, k, lists), rows.empty
         if len(empty):
             own = lists._replace(first=lists.first[empty], last=lists.last[empty])
-            ids[empty], scores[empty] = rank_listed(
+            ids[empty], scores[empty] = rank_lists(
                 rows.take(empty), k, own, score=lambda _, some: score_all()[0][some.classes]
             )
         return ids, scores
 
-    return ClassScorer(topk, best_listed)
+    return ClassScorer(topk, best_of_lists)
 
 
 def rows_at_once(n_columns: int) -> int:

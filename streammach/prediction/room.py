@@ -64,14 +64,14 @@ def room_before(
 
     What is taken beside it may be told by the number of classes.
     """
-    held, threads = size_in_file(run), threads or cores()
-    beside = beside(held.spec.n_classes) if callable(beside) else beside
-    given = Input.of(path, held, options, labels=task != "predict")
-    budget, device = budget_of(memory), device_for(device, held)
-    some_labels = some_labels or held.relabelled
-    kind = _kind(held, task, given, device, threads, some_labels=some_labels)
+    size, threads = size_in_file(run), threads or cores()
+    beside = beside(size.spec.n_classes) if callable(beside) else beside
+    source = Input.of(path, size, options, labels=task != "predict")
+    budget, device = budget_of(memory), device_for(device, size)
+    some_labels = some_labels or size.relabelled
+    kind = _kind(size, task, source, device, threads, some_labels=some_labels)
     room = partial(
-        room_for, held, task, given, k, device=device, threads=threads, budget=budget,
+        room_for, size, task, source, k, device=device, threads=threads, budget=budget,
         beside=beside, some_labels=some_labels,
     )  # fmt: skip
     if device == "cpu" and compiler_bytes(*kind) and CACHE_DIR:
@@ -84,16 +84,16 @@ def room_before(
     return room()
 
 
-def device_for(wanted: str, held: ModelSize) -> str:
+def device_for(wanted: str, size: ModelSize) -> str:
     """Return the device that a predictor of a model will take, before it is loaded."""
-    shape = held.spec.shape
-    work = Work(model=shape, dense=held.dense, n_more=held.n_more)
+    shape = size.spec.shape
+    work = Work(model=shape, dense=size.dense, n_more=size.n_more)
     return choose_device(wanted, work)[0]
 
 
-def changing_bytes(held: ModelSize, memory: str | int | None) -> int:
+def changing_bytes(size: ModelSize, memory: str | int | None) -> int:
     """Return the bytes that making another model of one takes, or raise BudgetError."""
-    found = {"code": CODE_BYTES, "model": held.bytes_to_change}
+    found = {"code": CODE_BYTES, "model": size.bytes_to_change}
     lines, budget = _sorted_lines(found), budget_of(memory)
     if bytes_in(lines, "host") > budget.most:
         raise _budget_error(lines, budget)
@@ -119,11 +119,11 @@ class Input:
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike[str], held: ModelSize, options: SourceOptions = GUESSED, *,
+        cls, path: str | os.PathLike[str], size: ModelSize, options: SourceOptions = GUESSED, *,
         labels: bool = True,
     ) -> Input:  # fmt: skip
         """Look at an input."""
-        place, known = locate(path), held.names
+        place, known = locate(path), size.names
         # A table of labels may take in others, and one that grows is copied; names that are put
         # into a table lie beside it.
         tables = [n_bytes + table_bytes(n, n_bytes) for n, n_bytes in known]
@@ -133,14 +133,14 @@ class Input:
         if not is_store(place):
             if not place.exists():
                 raise UsageError("there is no such store or file", path=place)
-            options = replace(options, recipe=held.recipe, labelled=labels)
+            options = replace(options, recipe=size.recipe, labelled=labels)
             piece, whole = open_source(place, options).reading_bytes()
             # One piece is read while another one is used.
             return cls(is_store=False, names=named, pieces=2 * piece + whole)
         with Dataset.open(place) as dataset:
             facts = dataset.facts
-            same = (dataset.digest, facts.n_features) == (held.store, held.spec.n_features)
-            same &= not (labels and held.relabelled)
+            same = (dataset.digest, facts.n_features) == (size.store, size.spec.n_features)
+            same &= not (labels and size.relabelled)
         ids = 4 * (facts.n_classes + facts.n_features)
         index = max(table_bytes(*one) for one in (known if labels else known[1:]))
         names = index + 2 * facts.names_bytes + ids
@@ -150,7 +150,7 @@ class Input:
 
 
 def room_for(
-    held: ModelSize, task: Task, given: Input | None, k: int, *, device: str, threads: int,
+    size: ModelSize, task: Task, source: Input | None, k: int, *, device: str, threads: int,
     budget: MemoryBudget, beside: Mapping[str, int] = NOTHING, some_labels: bool = False,
     compiling: int | None = None,
 ) -> Room:  # fmt: skip
@@ -159,24 +159,25 @@ def room_for(
     With `some_labels` only some of the labels may be said. `compiling` is in bytes; otherwise what
     compiling takes, where it was not done before.
     """
-    given, some_labels = given or Input(is_store=True), some_labels or held.relabelled
-    kind = _kind(held, task, given, device, threads, some_labels=some_labels)
-    fixed = _fixed_bytes(held, task, given, device, threads, some_labels=some_labels) | dict(beside)
+    source, some_labels = source or Input(is_store=True), some_labels or size.relabelled
+    kind = _kind(size, task, source, device, threads, some_labels=some_labels)
+    fixed = _fixed_bytes(size, task, source, device, threads, some_labels=some_labels)
+    fixed |= beside
     fixed["code"] += compiler_bytes(*kind) if compiling is None else compiling
     rooms = []
     for i in range(READ_ROWS.bit_length()):  # from much to the least
         rows, values = max(READ_ROWS >> i, 1), max(READ_VALUES >> i, LEAST_VALUES)
         ordered = max(SORTED >> i, LEAST_SORTED)
-        best = BEST_BYTES if task in MEASURES else CELL_BYTES + 2 * held.label_bytes
-        longest = max(values, given.longest)
+        best = BEST_BYTES if task in MEASURES else CELL_BYTES + 2 * size.label_bytes
+        longest = max(values, source.longest)
         of_rows = rows * (ROW_BYTES + int(best * k))
         found = {**fixed, "values": VALUE_BYTES * longest, "rows": of_rows}
         if task == "predict":
             found["read ahead"] = AHEAD_BYTES * longest + AHEAD_ROW_BYTES * rows
-            found |= {"order": ordered} if given.is_store else NOTHING
+            found |= {"order": ordered} if source.is_store else NOTHING
         work = sum(found.values()) - found["code"] - found["model"]
-        if held.loading > work:
-            found["loading"] = held.loading - work  # over before the rest is taken
+        if size.loading > work:
+            found["loading"] = size.loading - work  # over before the rest is taken
         lines = _sorted_lines(found)
         rooms.append(Room(rows=rows, values=values, sorted_bytes=ordered, lines=lines, kind=kind))
     most = _most(budget, rooms[-1].projected_bytes)
@@ -187,12 +188,12 @@ def room_for(
 
 
 def _kind(
-    held: ModelSize, task: Task, given: Input, device: str, threads: int, *, some_labels: bool
+    size: ModelSize, task: Task, source: Input, device: str, threads: int, *, some_labels: bool
 ) -> tuple[object, ...]:
     """Return what decides which kernels are called."""
     return (
-        "evaluate" if task == "change" else task, given.is_store, held.dense, held.counted,
-        held.spec.exact, device, threads > 1, held.spec.n_buckets > 256, held.coded,
+        "evaluate" if task == "change" else task, source.is_store, size.dense, size.counted,
+        size.spec.exact, device, threads > 1, size.spec.n_buckets > 256, size.coded,
         *(["some labels"] if some_labels else []),
     )  # fmt: skip
 
@@ -213,33 +214,33 @@ def _budget_error(lines: tuple[Line, ...], budget: MemoryBudget) -> BudgetError:
 
 
 def _fixed_bytes(
-    held: ModelSize, task: Task, given: Input, device: str, threads: int, *, some_labels: bool
+    size: ModelSize, task: Task, source: Input, device: str, threads: int, *, some_labels: bool
 ) -> dict[str, int]:
     """Return what is taken however the input is cut."""
-    spec = held.spec
+    spec = size.spec
     config = RunConfig.predicting(
-        spec.shape, device=device, dense=held.dense, threads=threads, n_more=held.n_more
+        spec.shape, device=device, dense=size.dense, threads=threads, n_more=size.n_more
     )
     backend, _ = BACKENDS[device].footprint(config, None)
     found = {
         "code": CODE_BYTES,
-        "model": held.bytes_to_change if task in CHANGES else held.n_bytes,
+        "model": size.bytes_to_change if task in CHANGES else size.n_bytes,
         **{name: n for name, n in backend.items() if name != "weights"},
-        "names": given.names + (NameIndex.footprint(*held.names[1]) if task == "rows" else 0),
-        "pieces": given.pieces,
+        "names": source.names + (NameIndex.footprint(*size.names[1]) if task == "rows" else 0),
+        "pieces": source.pieces,
     }
-    if not held.dense:
+    if not size.dense:
         found["frequencies"] = FREQUENCY_BYTES * spec.n_classes
     if some_labels:
-        found["some labels"] = Allowed.footprint(spec, held.names[0][1], threads)
-    if held.counted:
+        found["some labels"] = Allowed.footprint(spec, size.names[0][1], threads)
+    if size.counted:
         found["count scores"] = CountScorer.footprint(
-            spec.n_classes, held.n_wide, spec.n_repetitions, threads, held.n_near
+            spec.n_classes, size.n_wide, spec.n_repetitions, threads, size.n_near
         )
-    if held.listed:
+    if size.listed:
         found["classifiers"] = 4 * threads * spec.n_classes
     if task in MEASURES:
-        each = LABEL_BYTES if held.listed else CLASS_BYTES
+        each = LABEL_BYTES if size.listed else CLASS_BYTES
         found["sums of labels"] = each * spec.n_classes
     if task == "report":
         found["plots"] = PLOT_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,12 @@ class Predictions(Reported):
     scores: NDArray[np.float32]
     tags: Texts | None = None
     reasons: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, block: RowBlock, best: BestLabels) -> Self:
+        """Return what is predicted of rows."""
+        assert block.numbers is not None, "it is read with them"
+        return cls(block.numbers, best.ids, best.values, block.tags, best.reasons)
 
     @staticmethod
     def record_type(k: int, explain: int = 0) -> np.dtype[Any]:
@@ -220,11 +226,16 @@ class ScorerSum:
         self, rows: RowBlock, ids: NDArray[np.int64], n: int, *, calibrated: bool = False
     ) -> NDArray[Any]:
         """Return what n features each way add to the scores of classes: :class:`Explainer`."""
-        name = self._model.calibrated_ranking if calibrated else self._named
-        name = name or self._model.estimator
+        return self.explainer(self._model.calibrated_ranking if calibrated else None).reasons(
+            rows, ids, n
+        )
+
+    def explainer(self, name: Ranker | None = None) -> Explainer:
+        """Return what explains scores by an estimator, or by the usual one."""
+        name = name or self._named or self._model.estimator
         if name not in self._explainers:
             self._explainers[name] = Explainer(self._model, name, self.scorer(name))
-        return self._explainers[name].reasons(rows, ids, n)
+        return self._explainers[name]
 
     def close(self) -> None:
         """Stop the threads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from streammach.errors import UsageError
 from streammach.files.destinations import Foreign, told_by_start
 from streammach.model.calibration import CANDIDATES, label_probabilities
 from streammach.prediction.allowed import Allowed
-from streammach.prediction.by_class import cell_text
-from streammach.prediction.output import NUMBER, Delimited, TextOutput
+from streammach.prediction.by_class import table_text
+from streammach.prediction.output import Delimited, TextOutput
 from streammach.prediction.predict import output_of
 from streammach.prediction.predictor import Predictor
 from streammach.rows.arrays import keys
@@ -250,11 +249,8 @@ class Suspects:
 
     def text(self, form: TextOutput) -> Iterator[bytes]:
         """Yield all of them as text in a format of predictions."""
-        if isinstance(form, Delimited):
-            yield form.delimiter.join(COLUMNS).encode() + b"\n"
-        for start in range(0, len(self.rows), PIECE):
-            lines = zip(*self.table(start, start + PIECE).values(), strict=True)
-            yield "".join(_line(form, line) + "\n" for line in lines).encode()
+        pieces = (self.table(i, i + PIECE) for i in range(0, len(self.rows), PIECE))
+        return table_text(form, COLUMNS, pieces)
 
 
 def _names_of(names: Names, ids: NDArray[np.int32]) -> list[int | str | None]:
@@ -263,13 +259,6 @@ def _names_of(names: Names, ids: NDArray[np.int32]) -> list[int | str | None]:
     found[ids >= 0] = names.values(ids[ids >= 0].astype(np.int64))
     return [x.decode("utf-8", "backslashreplace") if isinstance(x, bytes) else x
             for x in found.tolist()]  # fmt: skip
-
-
-def _line(form: TextOutput, cells: tuple[Any, ...]) -> str:
-    if isinstance(form, Delimited):
-        return form.delimiter.join(cell_text(x, form) for x in cells)
-    own = [float(NUMBER % x) if isinstance(x, float) else x for x in cells]
-    return json.dumps(dict(zip(COLUMNS, own, strict=True)))
 
 
 def list_format(path: Path) -> tuple[TextOutput, Foreign]:

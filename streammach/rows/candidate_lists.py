@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,16 @@ class CandidateLists(NamedTuple):
     def rows(self) -> NDArray[np.int64]:
         """The row of each class, of lists that are not shared: int64 (m,)."""
         return np.repeat(np.arange(len(self.first)), self.last - self.first)
+
+    def cut(self, most: int, most_rows: int) -> Iterator[slice]:
+        """Yield ranges of rows, so many at most, with so many classes, but for a longer list."""
+        start, n_rows = 0, len(self.first)
+        ends = np.append(0, np.cumsum(self.last - self.first)) if n_rows > 1 else np.zeros(2)
+        while start < n_rows:
+            fits = int(ends.searchsorted(ends[start] + most, "right")) - 1
+            stop = min(max(fits, start + 1), start + most_rows, n_rows)
+            yield slice(start, stop)
+            start = stop
 
     def spread(self) -> CandidateLists:
         """Return lists one behind the other, none of which is shared."""

@@ -244,7 +244,7 @@ def test_an_interrupted_table_leaves_nothing(stage, place, client, tmp_path):
 
 
 def test_a_worker_has_to_see_the_same_model_and_store(place, client, tmp_path):
-    from streammach.prediction.request import PredictionRequest
+    from streammach.prediction.prediction_request import PredictionRequest
     from streammach.prediction.room import room_before
 
     run, rows = place / "one/model", place / "one-test.zarr"

@@ -64,7 +64,7 @@ def test_all_adds_up_and_what_is_left_out_is_missed(form, shape, logistic, rng):
     with Predictor(model, threads=1) as predictor:
         for name in [BLEND] if shape == "counts alone" else [BLEND, *estimators()]:
             ids, scores = predictor.rank(rows, 3, name)
-            why = predictor.explainer(name)
+            why = predictor.scorers.explainer(name)
             reasons = why.reasons(rows, ids, D)  # of all features
             assert np.allclose(reasons["score"], scores, **NEAR), name
             lines = dict(zip(LINES, np.moveaxis(reasons["lines"], 2, 0), strict=True))

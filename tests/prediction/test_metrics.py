@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from streammach.model.calibration import Calibration, label_probabilities
-from streammach.prediction.metric_table import METRICS, EvaluationRequest, MetricSums
+from streammach.prediction import metric_table
+from streammach.prediction.metric_table import METRICS, EvaluationRequest, Metric, MetricSums
 from streammach.prediction.metrics import HIT_VALUES, metrics_at, propensities
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
 from streammach.prediction.scorer_sum import BestLabels
@@ -139,7 +140,7 @@ def test_a_metric_is_a_function_and_a_line(drawn, monkeypatch):
     def rows_without_labels(sums):
         return {"empty": int(sums["hits"].n[sums["hits"].ids == 0, 0].sum())}
 
-    monkeypatch.setitem(METRICS, True, (*METRICS[True], rows_without_labels))
+    monkeypatch.setattr(metric_table, "METRICS", [*METRICS, Metric(rows_without_labels)])
     sums = summed(counts, 9, [(ids, np.zeros(ids.shape, np.float32), LabelLists.of(rows))])
     assert sums.fields()["empty"] == sum(not row for row in rows)
     named = metrics_at(sums["hits"], (3,))

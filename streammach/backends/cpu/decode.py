@@ -150,7 +150,7 @@ def score_listed(
             scores[z] = score(p[q], model, i, v)
 
 
-def join_listed(
+def join_lists(
     p: NDArray[np.float32], codes: NDArray[np.integer], kind: EstimatorKind, lists: CandidateLists
 ) -> NDArray[np.float32]:
     """Return the same by an estimator that no kernel knows: `codes` (K, R) are all buckets."""

@@ -49,6 +49,12 @@ class PredictionRequest:
         return self.probabilities or self.threshold is not None
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """What :meth:`streammach.prediction.scorer_sum.ScorerSum.topk` is asked for."""
+        names = ("threshold", "probabilities", "explain")
+        return {"k": self.k, **{name: getattr(self, name) for name in names}}
+
+    @property
     def best(self) -> int:
         """Classes that are ranked of each row."""
         return max(self.k, CANDIDATES) if self.calibrated else self.k

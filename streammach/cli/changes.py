@@ -167,7 +167,7 @@ def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json:
     with ProgressBar(progress, {"read": "rows", **UNITS}, stages) as shown:
         shown("open", 0, 0)
         found = add_classes(
-            run, source, out, options=how, memory=room.memory, threads=room.threads,
+            run, source, out, options=how, on=on, memory=room.memory, threads=room.threads,
             force=options.force, progress=shown,
         )  # fmt: skip
         shown("write", 0, 0)

@@ -17,11 +17,6 @@ PARTS: dict[str, Part] = {
 }
 
 
-def switch_names() -> tuple[str, ...]:
-    """Return the options by which parts are asked for."""
-    return tuple(part.switch.option for part in PARTS.values())
-
-
 def parts_of_plan(config: RunConfig) -> list[Part]:
     """Return the parts that there is room for."""
     names = {part.name for part in config.parts}

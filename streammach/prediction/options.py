@@ -28,11 +28,10 @@ class Threads(Memory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device(Memory):
+class Device(Threads):
     """Where a model answers, and what that may take."""
 
     device: str = option("auto", "Where to compute.", words=("auto", *sorted(BACKENDS)))
-    threads: int | None = option(None, "Threads that compute.", usual="all cores")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,17 +100,6 @@ def declared_options(record: Any, *, python: bool = False) -> Iterator[Declared]
             yield Declared(one.name, str(one.type), one.default, facts)
 
 
-def check_declared(record: Any) -> None:
-    """Raise UsageError for a value that is not what an option of a record declares."""
-    for one in fields(record):
-        facts, value = one.metadata.get(KEY), getattr(record, one.name)
-        if isinstance(facts, Mapping):
-            for name in value.keys() & facts.keys():
-                facts[name].check(value[name], Declared(name, "str", None, facts[name]).flag)
-        elif facts is not None and (value is not None or "None" not in str(one.type).split(" | ")):
-            facts.check(value, Declared(one.name, "", None, facts).flag)
-
-
 def make_record(record: Callable[..., T], values: Mapping[str, Any]) -> T:
     """Return a record of values by the keywords of its options, and of those within it."""
     made: dict[str, Any] = {}
@@ -137,6 +126,15 @@ def keywords_of(record: Any, *, changed: bool = False) -> dict[str, Any]:
         elif facts is not None and not (changed and value == one.default):
             found[facts.keyword or one.name] = value
     return found
+
+
+def check_declared(record: Any) -> None:
+    """Raise UsageError for a value that is not what an option of a record declares."""
+    values = keywords_of(record)
+    for one in declared_options(type(record), python=True):
+        value = values.get(one.keyword)
+        if value is not None or (one.keyword in values and "None" not in one.type):
+            one.facts.check(value, one.flag)
 
 
 def add_attributes(record: type[T]) -> type[T]:

@@ -1,5 +1,7 @@
 """The command that writes made-up rows: what the script beside this folder runs."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -140,7 +140,7 @@ def test_no_two_classes_share_a_name():
 
 
 PATTERNS = {  # names of modules that a folder of their kind has
-    "__init__", "part", "registry", "command",
+    "__init__", "part", "registry", "command", "options",
     *("backend", "decode", "kernels", "kind", "losses"),  # of a device
 }  # fmt: skip
 

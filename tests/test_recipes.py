@@ -23,12 +23,14 @@ from streammach.parts.expected import Choice, PartBytes
 from streammach.parts.registry import PARTS
 from streammach.parts.switches import Switch
 from streammach.parts.training_record import Decision
+from streammach.planning.constraints import OF_PARTS
 from streammach.rows.name_table import find_or_add, hash_name
 from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transform_block
 from streammach.spec.config import PartPlan
 from streammach.spec.estimators import ESTIMATORS, EstimatorKind
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
+from streammach.spec.option_fields import OptionFacts
 from tests.builders import block_of, changed, fit, rows_by_name
 
 ROWS = [("cat", {"soft": 2.0, "small": 1.0}), ("dog", {"small": 3.0}), ("cat", {"soft": 1.0})]
@@ -220,6 +222,8 @@ NOTES = Part(  # it takes room and has something to say
 
 def test_an_optional_part_is_one_folder_and_one_name(monkeypatch, data, tmp_path):
     monkeypatch.setitem(PARTS, "notes", NOTES)
+    facts = OptionFacts(help=NOTES.switch.help, words=NOTES.switch.words)
+    monkeypatch.setitem(OF_PARTS, "notes", facts)
     plan = planned(data)
     assert [line.n_bytes for line in plan.ledger if line.name == "notes"] == [1234]
     run = trained(data, tmp_path / "run", plan)

@@ -17,7 +17,7 @@ import click
 import streammach as sm
 from streammach.cli.main import run
 from streammach.errors import BudgetError, MismatchError, UsageError, clean
-from streammach.spec.options import read_numbers
+from streammach.spec.option_fields import read_numbers
 
 COLUMNS = ("buckets", "repetitions", "model_bytes", "peak_bytes", "seconds", "accuracy", "top_5")
 

@@ -18,9 +18,9 @@ from streammach.errors import UsageError
 from streammach.figures import figures_text
 from streammach.files.destinations import Destination
 from streammach.machine import budget, size_text
-from streammach.prediction.options import Memory, Threads
+from streammach.prediction.options import Resources
 from streammach.progress import ProgressBar
-from streammach.spec.options import keywords_of, option
+from streammach.spec.option_fields import keywords_of, option
 from streammach.spec.types import StorePath
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ShrinkOptions:
     )
     on: StorePath | None = option(None, MEASURED, "STORE")
     force: bool = option(False, "Replace an existing model.")
-    room: Threads = field(default_factory=Threads)
+    room: Resources = field(default_factory=Resources)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class AddOptions:
     on: StorePath | None = option(None, MEASURED, "STORE")
     force: bool = option(False, "Replace an existing model.")
     source: SourceOptions = field(default_factory=SourceOptions)
-    room: Threads = field(default_factory=Threads)
+    room: Resources = field(default_factory=Resources)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class LabelsOptions:
         "on.", "FILE",
     )  # fmt: skip
     force: bool = option(False, "Replace an existing model.")
-    room: Memory = field(default_factory=Memory)
+    room: Resources = field(default_factory=Resources)
 
 
 @command("streammach shrink runs/odp --out small --size 200MB --on test.zarr", cached=True)
@@ -135,7 +135,7 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
     _say_comparison(found, on)
 
 
-def _check_memory(run: Path, room: Memory, on: Path | None = None) -> int:
+def _check_memory(run: Path, room: Resources, on: Path | None = None) -> int:
     """Return the bytes of the work, which fits the memory."""
     from streammach.model.calibration import CANDIDATES
     from streammach.model.size import size_in_file  # loads on demand
@@ -194,7 +194,7 @@ def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json:
     _say_comparison(measured, on)
 
 
-@command("streammach labels runs/odp --rename changes.tsv --out renamed")
+@command("streammach labels runs/odp --rename changes.tsv --out renamed", without=("threads",))
 @click.argument("run", metavar="RUN", type=PATH)
 def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -> None:
     """Rename, merge or remove labels of a trained model, and give them titles.
@@ -233,7 +233,7 @@ def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -
 
 
 def _evaluate_models(
-    models: Sequence[Model], on: Path | None, room: Threads, shown: ProgressBar
+    models: Sequence[Model], on: Path | None, room: Resources, shown: ProgressBar
 ) -> list[Evaluation]:
     """Return what models reach on the rows of --on, one after the other; nothing without it."""
     from streammach.prediction.evaluate import evaluate  # compiled code loads on demand

@@ -18,7 +18,7 @@ from streammach.errors import StoreError
 from streammach.machine import number_text, percent_text, size_text, time_text
 from streammach.planning.constraints import Constraints
 from streammach.progress import ProgressBar
-from streammach.spec.options import keywords_of, option
+from streammach.spec.option_fields import keywords_of, option
 from streammach.spec.training import TrainingOptions
 
 if TYPE_CHECKING:

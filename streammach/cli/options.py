@@ -19,7 +19,13 @@ from streammach.data.store.blobs import FOLDER, SIZE
 from streammach.files.urls import locate
 from streammach.machine import parse_size
 from streammach.progress import MODES
-from streammach.spec.options import Declared, OptionFacts, declared_options, make_record, option
+from streammach.spec.option_fields import (
+    Declared,
+    OptionFacts,
+    declared_options,
+    make_record,
+    option,
+)
 
 PATH, PAIR = click.Path(path_type=Path), "tuple[float, float]"
 
@@ -44,7 +50,7 @@ sources_argument = click.argument("sources", nargs=-1, required=True, metavar="S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cache:
+class CacheOptions:
     """Where files of stores at URLs are kept; for this process and those that it starts."""
 
     cache: Path | None = option(
@@ -61,7 +67,7 @@ class Cache:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class OutputOptions:
     """How the work is reported, and its result."""
 
     progress: str = option("auto", "How progress is shown, on standard error.", words=MODES)
@@ -75,9 +81,9 @@ def command(
     """Return what makes a command of a function, with an example at the end of its help.
 
     Options are the fields of the records that the function takes, but for those `without` which it
-    is; it also takes arguments, and fields of :class:`Output`, by their names. It reads stores at
-    URLs if it is `cached`. Optional faces, such as a cluster, may do its work `elsewhere`: `train`
-    or `rank`; the function takes the one that is asked for, or None.
+    is; it also takes arguments, and fields of :class:`OutputOptions`, by their names. It reads
+    stores at URLs if it is `cached`. Optional faces, such as a cluster, may do its work
+    `elsewhere`: `train` or `rank`; the function takes the one that is asked for, or None.
     """
 
     def make_command(function: Callable[..., None]) -> click.Command:
@@ -85,9 +91,9 @@ def command(
         named = {n: function.__globals__.get(str(one.annotation)) for n, one in taken.items()}
         records: dict[str, Any] = {n: kind for n, kind in named.items() if is_dataclass(kind)}
         faces = [face.OPTIONS[elsewhere] for face in load_faces() if elsewhere]
-        shared = [one for one in declared_options(Output) if one.keyword in taken]
+        shared = [one for one in declared_options(OutputOptions) if one.keyword in taken]
         declared: dict[str, Declared] = {}
-        every = [*records.values(), *faces, *([Cache] if cached else [])]
+        every = [*records.values(), *faces, *([CacheOptions] if cached else [])]
         for one in [*chain.from_iterable(map(declared_options, every)), *shared]:
             declared.pop(one.keyword, None)  # the last one that names it declares it
             if one.keyword not in without:
@@ -96,7 +102,7 @@ def command(
         @wraps(function)
         def call_function(**values: Any) -> None:
             if cached:
-                make_record(Cache, values)
+                make_record(CacheOptions, values)
             made: dict[str, Any] = {n: make_record(one, values) for n, one in records.items()}
             if elsewhere:
                 there = (make_record(face, values) for face in faces)

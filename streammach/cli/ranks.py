@@ -27,7 +27,7 @@ from streammach.errors import UsageError
 from streammach.machine import time_text
 from streammach.prediction.options import Device, EvaluateOptions, ListedRowOptions, PredictOptions
 from streammach.progress import ProgressBar
-from streammach.spec.options import option
+from streammach.spec.option_fields import option
 
 OF_LABELS = ("labels", "y_path", "first_label", "multilabel")  # rows to predict need none
 

@@ -11,8 +11,8 @@ import click
 from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.cli.options import PATH, command
 from streammach.machine import peak_bytes, size_text
-from streammach.prediction.options import Threads
-from streammach.spec.options import keywords_of, option
+from streammach.prediction.options import Resources
+from streammach.spec.option_fields import keywords_of, option
 from streammach.spec.types import StorePath
 
 
@@ -31,7 +31,7 @@ class ReportOptions:
         "FILE",
     )  # fmt: skip
     force: bool = option(False, "Replace an existing page or card.")
-    room: Threads = field(default_factory=Threads)
+    room: Resources = field(default_factory=Resources)
 
 
 @command("streammach report runs/odp --on test.zarr", cached=True)

@@ -18,7 +18,7 @@ from streammach.errors import DiskError, MismatchError, without_secrets
 from streammach.machine import size_text, time_text
 from streammach.processes import run as run_process
 from streammach.progress import tell
-from streammach.spec.options import keywords_of, option
+from streammach.spec.option_fields import keywords_of, option
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
 PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well

@@ -21,7 +21,7 @@ from streammach.files.urls import locate
 from streammach.machine import DEFAULT_MEMORY, size_text, time_text
 from streammach.planning.constraints import Constraints
 from streammach.progress import ProgressBar
-from streammach.spec.options import option
+from streammach.spec.option_fields import option
 from streammach.spec.training import TrainingOptions
 from streammach.spec.types import StorePath
 

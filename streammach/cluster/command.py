@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from streammach.errors import UsageError, clean
 from streammach.files.destinations import STANDARD_OUTPUT
-from streammach.spec.options import option
+from streammach.spec.option_fields import option
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -41,7 +41,7 @@ from streammach.formats import STORE_FORMAT
 from streammach.machine import cores
 from streammach.progress import Wanted, show_progress
 from streammach.spec.annotated import check_options
-from streammach.spec.options import add_parameters, make_record
+from streammach.spec.option_fields import add_parameters, make_record
 from streammach.spec.types import Multilabel, Quotes
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work

@@ -32,7 +32,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary, by_frequency
 from streammach.spec.annotated import check_options
-from streammach.spec.options import add_parameters, make_record
+from streammach.spec.option_fields import add_parameters, make_record
 from streammach.spec.types import Multilabel
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from streammach.data.tokenizers import Tokenizer, tokenizer, tokenizer_name
 from streammach.errors import UsageError, clean
 from streammach.spec.annotated import check_record
-from streammach.spec.options import add_attributes, check_declared, option
+from streammach.spec.option_fields import add_attributes, check_declared, option
 from streammach.spec.recipe import MOST_CHARS, MOST_NGRAMS, Recipe
 from streammach.spec.types import MOST, Multilabel, Quotes, StorePath
 

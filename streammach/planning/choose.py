@@ -64,11 +64,7 @@ def plan(
     constraints : Constraints, optional
         What is fixed; keywords otherwise.
     **options
-        The fields of :class:`streammach.planning.constraints.Constraints` (``memory``,
-        ``n_buckets``, ``n_repetitions``, ``exact``, ``batch_size``, ``optimizer``, ``time``,
-        ``latency``, ``device``, ``weights``, ``tf32``, ``threads``, ``seed``), and
-        what is said of each optional part: ``counts``, ``closed_form`` and ``whitening``, each
-        ``auto``, ``on`` or ``off``, and ``loss``: ``auto``, ``joint`` or ``independent``.
+        The attributes of :class:`streammach.planning.constraints.Constraints`.
 
     Returns
     -------

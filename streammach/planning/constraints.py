@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS
-from streammach.errors import UsageError, no_option
+from streammach.errors import UsageError, check_word, no_option
 from streammach.machine import parse_seconds, parse_size
 from streammach.parts.switches import SWITCHES
 from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS
-from streammach.spec.options import (
+from streammach.spec.option_fields import (
     OptionFacts,
     add_attributes,
     declared_options,
@@ -28,6 +28,7 @@ from streammach.spec.types import MOST, Weights
 if TYPE_CHECKING:  # commands are made of the fields alone
     from streammach.spec.plan import Option
 
+OF_PARTS = {one.option: OptionFacts(help=one.help, words=one.words) for one in SWITCHES.values()}
 TOO_SMALL = "{} is too small"  # of a number below its range
 
 
@@ -60,11 +61,9 @@ class Constraints:
     batch_size: int | None = option(None, "Most rows of a batch.", "N", least=1, fault=TOO_SMALL)
     optimizer: str = option(
         "auto", "auto: row-wise Adagrad for sparse rows, Adam for dense ones.",
-        words=("auto", *OPTIMIZERS),
+        words=("auto", *OPTIMIZERS), free=True,
     )  # fmt: skip
-    parts: Mapping[str, str] = word_options(
-        {one.option: OptionFacts(help=one.help, words=one.words) for one in SWITCHES.values()}
-    )
+    parts: Mapping[str, str] = word_options(OF_PARTS)
     time: str | float | None = option(
         None, "Time of the whole command, such as 2h: it ends with the best model by then.",
         "TIME", more="Of a plan: most time that the training is expected to take.",
@@ -107,6 +106,7 @@ class Constraints:
 
     def __post_init__(self) -> None:
         check_record(self)
+        check_word(self.optimizer, ("auto", *OPTIMIZERS), "--optimizer")
         if (self.n_buckets is None) != (self.n_repetitions is None) and not self.unhashed:
             raise UsageError("--buckets and --repetitions are given together")
         if self.unhashed and self.n_buckets is not None:

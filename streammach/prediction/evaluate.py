@@ -37,7 +37,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.spec.annotated import check_options
 from streammach.spec.estimators import estimators as all_estimators
-from streammach.spec.options import add_parameters
+from streammach.spec.option_fields import add_parameters
 from streammach.spec.reported import FigureTable, Reported
 from streammach.spec.types import Estimator, Ranker, Transform
 

@@ -8,27 +8,21 @@ from pathlib import Path
 from streammach.backends.registry import BACKENDS
 from streammach.data.source_options import BadRowOptions
 from streammach.spec.estimators import rankers
-from streammach.spec.options import option, read_numbers
+from streammach.spec.option_fields import option, read_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class Resources:
     """What the work may take."""
 
     memory: str | None = option(
         None, "Memory to work in, such as 1GB.", "SIZE", usual="2GB, or what the model needs"
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Threads(Memory):
-    """What the work may take, where threads compute."""
-
     threads: int | None = option(None, "Threads that compute.", usual="all cores")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device(Threads):
+class Device(Resources):
     """Where a model answers, and what that may take."""
 
     device: str = option("auto", "Where to compute.", words=("auto", *sorted(BACKENDS)))

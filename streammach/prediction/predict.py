@@ -32,7 +32,7 @@ from streammach.prediction.room import room_before
 from streammach.prediction.scorer_sum import Predictions
 from streammach.progress import Wanted, for_stream, show_progress
 from streammach.spec.annotated import check_options
-from streammach.spec.options import add_parameters
+from streammach.spec.option_fields import add_parameters
 from streammach.spec.types import Ranker
 from streammach.threads import ahead
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +14,6 @@ from streammach.errors import UsageError
 from streammach.machine import size_text
 from streammach.progress import tell
 from streammach.serve.options import ServeOptions
-from streammach.spec.options import option
 
 if TYPE_CHECKING:
     from streammach.serve.messages import About
@@ -23,20 +21,9 @@ if TYPE_CHECKING:
 NEEDED = ("prometheus_client", "starlette", "uvicorn")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListenOptions:
-    """Where a service listens, and what it takes."""
-
-    host: str = option(
-        "127.0.0.1", "Address to listen at; another one lets other machines ask.", "HOST"
-    )
-    port: int = option(8000, "Port to listen at; 0 finds a free one.", least=0, most=65535)
-    service: ServeOptions = field(default_factory=ServeOptions)
-
-
 @command("streammach serve runs/odp --port 8000")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-def serve(*, runs: tuple[str, ...], options: ListenOptions, as_json: bool) -> None:
+def serve(*, runs: tuple[str, ...], options: ServeOptions, as_json: bool) -> None:
     """Answer requests for predictions over HTTP.
 
     RUN is the folder of a run or of a model, or NAME=FOLDER; a model is called by its name, or by
@@ -70,4 +57,4 @@ def serve(*, runs: tuple[str, ...], options: ListenOptions, as_json: bool) -> No
             say(f"{place.url} is ready; Ctrl-C stops it")
         sys.stdout.flush()
 
-    answer(folders, place, options.service, ready)
+    answer(folders, place, options, ready)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streammach.prediction.options import Device
-from streammach.spec.options import option
+from streammach.spec.option_fields import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(Device):
-    """What a service takes, and where it computes."""
+    """Where a service listens and computes, and what it takes."""
 
+    host: str = option(
+        "127.0.0.1", "Address to listen at; another one lets other machines ask.", "HOST"
+    )
+    port: int = option(8000, "Port to listen at; 0 finds a free one.", least=0, most=65535)
     queue: int = option(
         1024, "Rows of a model that may wait; a request beyond them is refused.", "N", least=1
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streammach.errors import UsageError, clean, type_name
-from streammach.spec.options import check_declared
+from streammach.spec.option_fields import check_declared
 
 MOST_BITS = 64  # of a whole number
 MOST_THREADS = 1 << 12

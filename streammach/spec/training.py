@@ -11,7 +11,7 @@ from streammach.errors import UsageError, clean
 from streammach.machine import parse_size
 from streammach.spec.annotated import check_record
 from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
-from streammach.spec.options import add_attributes, option
+from streammach.spec.option_fields import add_attributes, option
 from streammach.spec.types import (
     MOST,
     Amount,

@@ -14,12 +14,12 @@ import click
 from streammach.cli.console import say, say_json
 from streammach.cli.data import conversion_text
 from streammach.cli.data import convert as convert_command
-from streammach.cli.options import PATH, Output, click_option, debug_option, epilog
+from streammach.cli.options import PATH, OutputOptions, click_option, debug_option, epilog
 from streammach.data.convert import Conversion, check_target, convert
 from streammach.data.store.dataset import Dataset
 from streammach.errors import DataError, UsageError, clean
 from streammach.progress import Wanted
-from streammach.spec.options import declared_options
+from streammach.spec.option_fields import declared_options
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {
@@ -114,7 +114,9 @@ def command_of(published: Published, script: str) -> click.Command:
     """Return the command that converts a public data set; its help calls it by `script`."""
 
     @click.command(
-        params=[*passed_options(), *map(click_option, declared_options(Output)), debug_option()],
+        params=[
+            *passed_options(), *map(click_option, declared_options(OutputOptions)), debug_option(),
+        ],
         epilog=epilog(f"python {script} FOLDER"),
         help=f"Convert {published.name}, downloaded to FOLDER ({published.train_file} and "
              f"{published.test_file}, or both unpacked), into two stores, and check their counts.",

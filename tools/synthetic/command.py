@@ -12,7 +12,7 @@ from streammach.cli.options import PATH, command
 from streammach.errors import UsageError, clean
 from streammach.machine import size_text
 from streammach.progress import ProgressBar
-from streammach.spec.options import option
+from streammach.spec.option_fields import option
 from tools.synthetic.files import FORMS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows

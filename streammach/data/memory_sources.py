@@ -36,7 +36,7 @@ from streammach.data.tables.memory_objects import (
     rows_and_labels,
     to_matrix,
 )
-from streammach.data.tables.memory_tables import IteratorSource, MemorySource, check_no_file
+from streammach.data.tables.memory_tables import MemorySource, MemoryTables, check_no_file
 from streammach.errors import DataError, UsageError, type_name
 from streammach.rows.vocabulary import Vocabulary
 
@@ -92,7 +92,7 @@ def iterator_source(
     numbered = enumerate(itertools.chain(first, items))
     if is_pair(first[0]):
         return MemoryMatrices(_pairs(numbered, name, options), READING)
-    return IteratorSource(_tables(numbered, name), options)
+    return MemoryTables(_tables(numbered, name), options)
 
 
 def _pairs(

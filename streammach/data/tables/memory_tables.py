@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,32 +40,44 @@ def check_no_file(options: SourceOptions) -> None:
             raise UsageError(f"only files have {said}: rows in memory were given", path=PLACE)
 
 
-class MemorySource(BatchTable):
-    """A table in memory as a source, in a plain form; it is read as often as it is asked for."""
+class MemoryTables(BatchTable):
+    """Tables in memory in a plain form, one after the other; an iterator is gone through once."""
 
-    form = "memory"
+    form, names_known = "memory", False
 
-    def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
+    def __init__(self, tables: Iterable[Any], options: SourceOptions) -> None:
         super().__init__(options)
         check_no_file(options)
-        self.path, self.labelled = PLACE, labelled
-        self._table = table
+        self.path, self._tables = PLACE, tables
+
+    def files(self) -> list[Path]:
+        return []
+
+    def batches(
+        self, columns: Collection[str] | None, *, head: bool = False
+    ) -> Iterator[tuple[Any, int]]:
+        tables, texts = self._tables, () if columns is None else self.recipe.texts
+        if head and isinstance(tables, Iterator):  # what was looked at comes again
+            tables, self._tables = itertools.tee(tables)
+        for table in tables:
+            yield from ((batch, 0) for batch in batches_of(table, columns, texts, head=head))
+
+
+class MemorySource(MemoryTables):
+    """A table in memory as a source, in a plain form; it is read as often as it is asked for."""
+
+    names_known = True
+
+    def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
+        super().__init__([table], options)
+        self._table, self.labelled = table, labelled
         self._strings = isinstance(table, list) and bool(table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
             text = Column(name=TEXT, role="text")
             self._recipe = Recipe.of(columns=(text,), **options.table.of_texts)
 
-    def files(self) -> list[Path]:
-        return []
-
     def columns_there(self) -> Sequence[str]:
         return self.recipe.names if self._strings else names_of(self._table)
-
-    def batches(
-        self, columns: Collection[str] | None, *, head: bool = False
-    ) -> Iterator[tuple[Any, int]]:
-        texts = self.recipe.texts if columns else ()
-        return ((batch, 0) for batch in batches_of(self._table, columns, texts, head=head))
 
     def block(
         self, vocabulary: Vocabulary, *, label_needed: bool, bad_rows: BadRows | None = None,
@@ -85,30 +97,6 @@ class MemorySource(BatchTable):
                 unknown[block.numbers] = part.unknown
             blocks.append(block)
         return blocks[0] if len(blocks) == 1 else RowBlock.concat(blocks)
-
-
-class IteratorSource(BatchTable):
-    """Tables that an iterator gives, one after the other: it is gone through once."""
-
-    form, names_known = "memory", False
-
-    def __init__(self, tables: Iterator[Any], options: SourceOptions) -> None:
-        super().__init__(options)
-        check_no_file(options)
-        self.path, self._tables = PLACE, tables
-
-    def files(self) -> list[Path]:
-        return []
-
-    def batches(
-        self, columns: Collection[str] | None, *, head: bool = False
-    ) -> Iterator[tuple[Any, int]]:
-        tables, texts = self._tables, () if columns is None else self.recipe.texts
-        if head:  # what was looked at comes again when all is read
-            tables, self._tables = itertools.tee(tables)
-        for table in tables:
-            chosen = None if columns is None else {*columns} & {*names_of(table)}
-            yield from ((batch, 0) for batch in batches_of(table, chosen, texts, head=head))
 
 
 def names_of(table: Any) -> Sequence[str]:

@@ -252,10 +252,10 @@ def _check_disk(opened: list[Source[Any]], target: Path) -> None:
     """Refuse large sources whose store, and what is put aside for it, will not fit the disk."""
     if sum(source.n_bytes for source in opened) < LARGE_BYTES:
         return
-    found = explore_sources(opened)
+    estimate = explore_sources(opened)
     for table in tables_of(opened):
         table.counts = TableCounts()  # the sample is read again
-    check_free(target.parent, found.store_bytes + found.scratch_bytes, "the conversion")
+    check_free(target.parent, estimate.store_bytes + estimate.scratch_bytes, "the conversion")
 
 
 def _make(
@@ -292,13 +292,13 @@ def _make(
 
 def tidy(target: Path) -> None:
     """Remove what a conversion left that was killed after its store had been given its name."""
-    made = ConversionFolder(target)
-    for path in (target, made.rejects, made.folder):
+    folder = ConversionFolder(target)
+    for path in (target, folder.rejects, folder.folder):
         remove_leftovers(path)
-    if made.folder.exists() or made.lock.exists():
-        with contextlib.suppress(DiskError, LockedError, UsageError), made.hold_lock():
-            if made.check() and made.is_over:
-                made.remove()
+    if folder.folder.exists() or folder.lock.exists():
+        with contextlib.suppress(DiskError, LockedError, UsageError), folder.hold_lock():
+            if folder.check() and folder.is_over:
+                folder.remove()
 
 
 def _commit(folder: ConversionFolder, store: Destination, listed: Destination) -> str | None:

@@ -132,11 +132,12 @@ class MemoryRows:
     def to_dataset(self) -> MemoryDataset:
         """Return the rows in their order, in memory, or raise DataError."""
         request = self._request(memory_bytes=self._buffer_bytes)
-        made = Build([self.source], ConversionFolder(PLACE), request).run(resume=False).in_memory
-        assert made is not None, "rows in memory"
-        made.intake_bytes, made.libraries_bytes = self.intake_bytes, self.libraries_bytes
+        outcome = Build([self.source], ConversionFolder(PLACE), request).run(resume=False)
+        dataset = outcome.in_memory
+        assert dataset is not None, "rows in memory"
+        dataset.intake_bytes, dataset.libraries_bytes = self.intake_bytes, self.libraries_bytes
         give_back()  # rows that were on their way
-        return made
+        return dataset
 
     def write_store(self, folder: Path, memory: int) -> Dataset:
         """Write the rows into a store in a folder; return it, opened."""
@@ -240,9 +241,11 @@ def collect_rows(
             what = f"only a table has columns to name, no {type_name(rows)}: a DataFrame, or a list"
             what += " of dicts or strings"
             raise UsageError(what)
-        found = to_matrix(rows, columns)
+        matrix = to_matrix(rows, columns)
         own, skip = to_labels(labels, strict=not bad_rows.skip), bad_rows.skip
-        return MemoryRows(found, own, to_weights(weights, found.shape[0]), skip=skip, numbers=kept)
+        return MemoryRows(
+            matrix, own, to_weights(weights, matrix.shape[0]), skip=skip, numbers=kept
+        )
     table = _table(rows, labels, weights, options, bad_rows, recipe)
     if kept is None:
         return table
@@ -273,16 +276,16 @@ def _table(
     if recipe.weight is not None and weights is not None:
         raise UsageError(PARTLY)
     own = block.importance if recipe.weight is not None else weights
-    found = _matrix(block, vocabulary)
-    assert found.names is not None, "names of features"
+    matrix = _matrix(block, vocabulary)
+    assert matrix.names is not None, "names of features"
     if by_column:
-        found_labels = _labels(block, vocabulary, table)
+        own_labels = _labels(block, vocabulary, table)
     else:
-        found_labels = name_as_cells(to_labels(labels), recipe)
+        own_labels = name_as_cells(to_labels(labels), recipe)
     return MemoryRows(
-        found, found_labels, to_weights(own, block.n_rows), recipe=recipe,
+        matrix, own_labels, to_weights(own, block.n_rows), recipe=recipe,
         numbers=block.numbers if bad_rows.total else None,
-        libraries_bytes=LIBRARY_BYTES + compiling + found.n_bytes + 3 * found.names.n_bytes,
+        libraries_bytes=LIBRARY_BYTES + compiling + matrix.n_bytes + 3 * matrix.names.n_bytes,
     )  # fmt: skip
 
 

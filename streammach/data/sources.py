@@ -58,23 +58,27 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
         known = ", ".join(every)
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
     options.layout.check()
-    found = _text_source(path, options) if is_piped(path) else _file_source(path, options)
-    has_cells = found.form in DELIMITERS or isinstance(found, NoRows)
+    source = _text_source(path, options) if is_piped(path) else _file_source(path, options)
+    has_cells = source.form in DELIMITERS or isinstance(source, NoRows)
     if options.layout != Layout() and not has_cells:
         what = "only CSV and TSV have a header and quotes: --no-header, --columns, --quotes"
         raise UsageError(what, path=path)
-    return found
+    return source
 
 
 def open_sources(paths: Sequence[Path], options: Sequence[SourceOptions]) -> list[Source[Any]]:
     """Return sources for one store: where a file is of a corpus all TSV files without roles are."""
     opened = [open_source(path, own) for path, own in zip(paths, options, strict=True)]
     tables = [source for source in opened if isinstance(source, DelimitedSource)]
-    told = next((one.options for one in tables if one.options.layout != options[0].layout), None)
+    corpus = next((t.options for t in tables if t.options.layout != options[0].layout), None)
+    if corpus is None:
+        return opened
+    read: dict[str, Any] = {
+        "table": corpus.table, "layout": corpus.layout, "multilabel": corpus.multilabel,
+    }  # fmt: skip
     for i, (path, own) in enumerate(zip(paths, options, strict=True)):
-        if told is not None and opened[i] in tables and opened[i].form == "tsv" and path.is_file():
-            more = replace(own, table=told.table, layout=told.layout, multilabel=told.multilabel)
-            opened[i] = open_source(path, more)
+        if opened[i] in tables and opened[i].form == "tsv" and path.is_file():
+            opened[i] = open_source(path, replace(own, **read))
     return opened
 
 
@@ -108,11 +112,11 @@ def _form_of(path: Path, form: str | None) -> str | None:
     with disk_errors(path), open(path, "rb") as file:
         head = file.read(16)
     begins = {known.magic: name for name, known in MATRIX_SOURCES.items() if known.magic} | MAGIC
-    found = next((name for magic, name in begins.items() if head.startswith(magic)), None)
+    by_magic = next((name for magic, name in begins.items() if head.startswith(magic)), None)
     endings = [ending.lower() for ending in path.suffixes]
     if endings and endings[-1] == ".gz":
         endings.pop()
-    return found or (ENDINGS.get(endings[-1]) if endings else None)
+    return by_magic or (ENDINGS.get(endings[-1]) if endings else None)
 
 
 def table_of_line(line: bytes) -> str | None:
@@ -245,8 +249,8 @@ def agree_recipe(
     for table in tables:
         table.recipe = recipe
     if recipe.label is None:
-        told = next((table for table in tables if table.columns_there()), tables[0])
-        raise no_label(told.columns_there(), told.path)
+        first = next((table for table in tables if table.columns_there()), tables[0])
+        raise no_label(first.columns_there(), first.path)
     if not options[0].table.features and options[0].recipe is None:
         tables[0].note = recipe.in_words()
     return [replace(option, recipe=recipe) for option in options]

@@ -88,15 +88,15 @@ class Build:
         request = self._request
         try:
             with closing(Workers(request.n_threads, "convert")) as workers:
-                told = self._report_stage(READ)
+                report = self._report_stage(READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
                     folder=self._folder.runs, seed=request.seed, memory=self._memory,
-                    workers=workers, progress=told,
+                    workers=workers, progress=report,
                 )  # fmt: skip
                 if resume:
                     intake.resume()
-                told(0, 0)
+                report(0, 0)
                 intake.read()
                 self._check_rows(intake.tally)
                 return self._write(intake, workers)
@@ -143,11 +143,11 @@ class Build:
         features = self._frequent(features)
         _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
-        told = self._report_stage(WRITE)
+        report = self._report_stage(WRITE)
         shuffle = Shuffle(
             labels.rank, Ids.of(groups), (n_met, len(features.names)),
             block_rows(tally.rows, int(features.counts.sum())), workers,
-            lambda done: told(done, tally.rows),
+            lambda done: report(done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.memory_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
@@ -170,11 +170,11 @@ class Build:
         if least == 1:
             return features
         old = self._known.features if self._known.grows else None
-        found = features.frequent(least, 0 if old is None else len(old))
-        if not len(found.names):
+        frequent = features.frequent(least, 0 if old is None else len(old))
+        if not len(frequent.names):
             place = clean(self._sources[0].path, 300)
             raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
-        return found
+        return frequent
 
     def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | MemoryWriter:
         types, labels = value_type(tally), None

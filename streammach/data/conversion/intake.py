@@ -1,4 +1,4 @@
-"""Reads the sources: pieces parsed by several threads, taken in their order, held or put aside."""
+"""Reads the sources: pieces parsed by several threads, taken in their order, kept or spilled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Intake:
-    """Takes in the rows of all sources, and puts them aside in runs when they do not fit."""
+    """Takes in the rows of all sources, and spills them into files when they do not fit."""
 
     def __init__(
         self, sources: list[Source[Any]], vocabulary: Vocabulary, bad_rows: BadRows, *,
@@ -122,8 +122,8 @@ class Intake:
             remove_file(path)
         self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
         tally = self.tally
-        for source, known in zip(self._sources, tally.finished, strict=False):
-            if source.content() != known.crc32c:
+        for source, fingerprint in zip(self._sources, tally.finished, strict=False):
+            if source.content() != fingerprint.crc32c:
                 raise ChangedError("it has other content now", path=source.path)
         self._bad_rows.resume(tally.reasons, tally.unknown_values, tally.listed_bytes)
 
@@ -267,10 +267,10 @@ class Intake:
         words = self.vocabulary
         tables = [words, *(local.vocabulary for local in self._names)]
         largest = max(t.nbytes for one in tables for t in (one.labels.slots, one.features.slots))
-        held = words.n_bytes + sum(local.n_bytes for local in self._names)
+        tables_bytes = words.n_bytes + sum(local.n_bytes for local in self._names)
         n = words.n_labels + words.n_features
         # A table that grows stands beside one of twice its size.
-        return max(held + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)
+        return max(tables_bytes + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)
 
     def _in_the_end(self, done: ParsedPiece) -> int:
         """Bytes that names will take, if new ones come as they came since half of what was read."""
@@ -287,12 +287,12 @@ class Intake:
         n = met + self._n_known
         times = 1 + (MARGIN / share**power - 1) * met / max(n, 1)
         own = [local.vocabulary for local in self._names if local.vocabulary.add_features]
-        found = [
+        sizes = [
             table_bytes(int(times * table.used[0]), int(times * table.used[1]))
             for table in (words.labels, words.features, *(one.features for one in own))
         ]
         names = int(times * n)
-        return max(sum(found) + max(found) + NAME_BYTES * names, ORDER_BYTES * names)
+        return max(sum(sizes) + max(sizes) + NAME_BYTES * names, ORDER_BYTES * names)
 
     def _share(self, done: ParsedPiece) -> float:
         read = self._before[self.tally.source] + done.piece.n_read

@@ -135,7 +135,7 @@ def decisions_of(
 ) -> Decided:  # fmt: skip
     """Return what decides a store beside sources and seed, as its root document keeps it."""
     first = options[0]
-    files = [given.labels for given in options if given.labels is not None]
+    files = [own.labels for own in options if own.labels is not None]
     more = {
         "x_path": first.x_path,
         "y_path": first.y_path,
@@ -150,8 +150,8 @@ def decisions_of(
         "recipe": None if first.recipe is None or like
         else sha256([msgspec.json.encode(first.recipe)])[:16],
     }  # fmt: skip
-    given = {name: value for name, value in more.items() if value}
-    return {"on_bad_row": on_bad_row, "like": like, **given}
+    options_set = {name: value for name, value in more.items() if value}
+    return {"on_bad_row": on_bad_row, "like": like, **options_set}
 
 
 def difference_from(
@@ -172,10 +172,10 @@ def difference_from(
             recipe, digest = dataset.root.recipe, dataset.digest
     options = agree_recipe(opened, options, recipe)
     wanted = decisions_of(options, on_bad_row, digest)
-    found = _other_sources(root, opened) or _other_options(root, wanted, seed)
-    if found is None and like is not None and root.recipe != options[0].recipe:
+    difference = _other_sources(root, opened) or _other_options(root, wanted, seed)
+    if difference is None and like is not None and root.recipe != options[0].recipe:
         return "it was made with another --like"  # whose rows were the same
-    return found
+    return difference
 
 
 def _other_sources(root: Root, opened: Sequence[Source[Any]]) -> str | None:

@@ -21,8 +21,10 @@ from streammach.spec.config import PartPlan, RunConfig
 from streammach.spec.facts import DataFacts
 
 NAME, STAGE = "linear", "linear classifiers"
-MOST_CLASSES = 128  # more are proposed by counts, and not all learnt from all rows
-MOST_WORK = 400_000_000  # values times classes that are learnt from: about a minute of two cores
+MOST_CLASSES = 500  # more are proposed by counts, and not all learnt from all rows
+# Values times classes that are learnt from: about a minute of two cores; a quarter of that where
+# classes are many, since hashed models with counts come close to them in less time.
+MOST_WORK, MANY_CLASSES, MOST_WORK_OF_MANY = 400_000_000, 128, 100_000_000
 WEIGHTS = (8_000_000, 1_000_000)  # of the model, at most
 ROW_BYTES, VALUE_BYTES = 24, 40  # of rows in memory: as they are, parts of them, unit values
 WEIGHT_BYTES = 32  # while they become lists by feature
@@ -43,7 +45,8 @@ def find_obstacle(facts: DataFacts, config: RunConfig) -> str | None:
         size = min(facts.n_rows, MOST_CENTRES) + facts.n_features
         few = facts.n_features <= MOST_FEATURES and facts.n_rows * size**2 <= MOST_PRODUCTS
         return None if few else "rows are too many for kernels"
-    if facts.nnz * facts.n_classes > MOST_WORK:
+    most = MOST_WORK_OF_MANY if facts.n_classes > MANY_CLASSES else MOST_WORK
+    if facts.nnz * facts.n_classes > most:
         return "rows are too many to learn each class from all"
     return None
 

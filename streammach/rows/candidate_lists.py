@@ -38,7 +38,10 @@ class CandidateLists(NamedTuple):
     def cut(self, most: int, most_rows: int) -> Iterator[slice]:
         """Yield ranges of rows, so many at most, with so many classes, but for a longer list."""
         start, n_rows = 0, len(self.first)
-        ends = np.append(0, np.cumsum(self.last - self.first)) if n_rows > 1 else np.zeros(2)
+        if n_rows == 1:  # a query has no time for more
+            yield slice(0, 1)
+            return
+        ends = np.append(0, np.cumsum(self.last - self.first))
         while start < n_rows:
             fits = int(ends.searchsorted(ends[start] + most, "right")) - 1
             stop = min(max(fits, start + 1), start + most_rows, n_rows)

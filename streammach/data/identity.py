@@ -12,6 +12,8 @@ import msgspec
 from streammach.errors import DataError
 from streammach.files.reading import crc32c, disk_errors, file_pieces
 
+PLACE = Path("rows in memory")  # stands where files have a path
+
 
 class ChangedError(DataError):
     """A source is no longer the one that was read before."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import Labels
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import NamedMatrix, cells_of
 from streammach.data.tables.values import canonical, is_missing
 from streammach.errors import DataError, clean, type_name

@@ -20,6 +20,7 @@ from streammach.data.conversion.folder import ConversionFolder
 from streammach.data.conversion.intake import NAME_BYTES
 from streammach.data.conversion.request import ConversionRequest, KnownNames
 from streammach.data.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import Labels
 from streammach.data.memory_labels import (
     drop_weightless,
@@ -35,7 +36,7 @@ from streammach.data.source_options import SourceOptions, TableOptions
 from streammach.data.sources import agree_recipe
 from streammach.data.store import memory_store
 from streammach.data.store.dataset import Dataset
-from streammach.data.store.memory_store import PLACE, MemoryDataset
+from streammach.data.store.memory_store import MemoryDataset
 from streammach.data.tables.cells import Listed
 from streammach.data.tables.memory_objects import (
     NamedMatrix,

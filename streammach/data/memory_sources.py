@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import Labels
 from streammach.data.matrices.matrix import (
     PIECE_VALUES,
@@ -25,7 +26,6 @@ from streammach.data.matrices.named_arrays import MemoryArray
 from streammach.data.memory_labels import to_labels
 from streammach.data.source import START, MatrixColumns, Place, ReadingBytes, Source
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import (
     NamedMatrix,
     as_rows,

@@ -13,10 +13,10 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import Labels
 from streammach.data.memory_labels import name_as_cells, take_rows, to_labels
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
 from streammach.errors import DataError, UsageError, clean, type_name
 from streammach.figures import HeldOutMetrics, figures_text

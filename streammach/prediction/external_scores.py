@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import Labels
 from streammach.data.memory_labels import to_labels
-from streammach.data.store.memory_store import PLACE
 from streammach.errors import DataError, UsageError
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
 from streammach.prediction.inputs import InputCounts

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
+from streammach.data.identity import PLACE
 from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.memory_objects import (
     NUMBERS,
     as_rows,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import PLACE
 from streammach.data.store.dataset import Dataset
 from streammach.data.store.root import Root, RootFacts
 from streammach.data.store.stored_arrays import ArrayInMemory, ReadArray
@@ -18,7 +18,6 @@ from streammach.data.store.writer import RowsWriter
 from streammach.formats import STORE_FORMAT
 from streammach.rows.names import Names
 
-PLACE = Path("rows in memory")  # where files have a path
 ROW_BYTES = 8 + 4 + 8 + 4  # of a row: pointer, class, number, importance
 FEATURE_BYTES = 4
 LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label in it

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.data.identity import PLACE
 from streammach.data.label_arrays import column_names, raw_name
 from streammach.data.source_options import TableOptions
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.arrow_rows import arrow, check_buffers
 from streammach.data.tables.table_source import distinct
 from streammach.data.tables.values import is_missing, text_of

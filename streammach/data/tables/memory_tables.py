@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.data.bad_rows import BadRows
+from streammach.data.identity import PLACE
 from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.store.memory_store import PLACE
 from streammach.data.tables.arrow_rows import arrow, check_buffers
 from streammach.data.tables.batches import BatchTable
 from streammach.data.tables.cells import MOST_CELLS, PythonRows

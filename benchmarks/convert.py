@@ -41,14 +41,14 @@ import numpy as np
 from numcodecs import blosc
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.data.convert import convert
-from streammach.data.reader import Reader
-from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import CHUNK, INDEX_BYTES, SHARD_CHUNKS
-from streammach.files.folders import remove_folder
-from streammach.jit import kernel
+from streammach.conversion.convert import convert
 from streammach.planning.choose import plan
 from streammach.rows.block import RowBlock
+from streammach.store.dataset import Dataset
+from streammach.store.reader import Reader
+from streammach.store.stored_arrays import CHUNK, INDEX_BYTES, SHARD_CHUNKS
+from streammach.system.files.folders import remove_folder
+from streammach.system.jit import kernel
 from tools.synthetic.files import write_rows
 from tools.synthetic.rows import SHAPES, SyntheticRows
 from tools.synthetic.text import COLON, NEWLINE, SPACE, write_integer, write_number

@@ -23,9 +23,9 @@ import streammach as sm
 from benchmarks.gpu.shapes import IMAGENET
 from benchmarks.machine_facts import facts, parser, report
 from streammach.backends.registry import BACKENDS
-from streammach.data.reader import Reader
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DeviceError
+from streammach.store.dataset import Dataset
+from streammach.store.reader import Reader
+from streammach.system.errors import DeviceError
 
 D, BATCH, POOL = 6144, 4096, 8
 PRESENT = {"1,900 features": 1900, "all features": D}

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report, text_of
-from streammach.files.urls import locate
 from streammach.model.model import Model
+from streammach.options.estimators import BLEND, USUAL, rankers
 from streammach.prediction.explain import Explainer
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
-from streammach.spec.estimators import BLEND, USUAL, rankers
+from streammach.system.files.urls import locate
 
 LABELS, EACH = 3, 10
 LEFT_OUT, AMONG = 200, 50  # rows that lose a feature; best labels that are looked at

@@ -28,15 +28,15 @@ from benchmarks.machine_facts import facts, parser, report
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decoder import TILE_ROWS
-from streammach.data.store.dataset import Dataset
-from streammach.jit import kernel
 from streammach.model.model import Model
+from streammach.options.estimators import SUM
+from streammach.options.model_spec import ModelSpec
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
-from streammach.simd import LANES, aligned_zeros
-from streammach.spec.estimators import SUM
-from streammach.spec.model_spec import ModelSpec
+from streammach.store.dataset import Dataset
+from streammach.system.jit import kernel
+from streammach.system.simd import LANES, aligned_zeros
 
 SHAPES = {  # K, B, R, features, queries of the median
     "odp": (105_033, 32, 25, 100_000, 2000),

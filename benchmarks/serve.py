@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.data.store.dataset import Dataset
 from streammach.model.model import Model
+from streammach.store.dataset import Dataset
 
 CLIENTS = (1, 8, 64)
 BODIES, VALUES = 512, 30  # different requests; features of a row that is made up

@@ -28,7 +28,7 @@ import numpy as np
 
 import streammach as sm
 from benchmarks.machine_facts import facts, parser, report, text_of
-from streammach.data.store.dataset import Dataset
+from streammach.store.dataset import Dataset
 
 LIMITS = (20, 30, 45, 60, 90, 120, 180)
 MEMORY = "1GB"

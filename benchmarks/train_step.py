@@ -25,12 +25,12 @@ import numpy as np
 from benchmarks.machine_facts import facts, parser, report, text_of
 from streammach.backends.cpu import kernels
 from streammach.backends.registry import BACKENDS
-from streammach.data.reader import Reader
-from streammach.data.store.dataset import Dataset
-from streammach.jit import kernel
+from streammach.options.training import TrainSpec
 from streammach.planning.choose import plan
 from streammach.rows.batch import Batch, ByFeature
-from streammach.spec.training import TrainSpec
+from streammach.store.dataset import Dataset
+from streammach.store.reader import Reader
+from streammach.system.jit import kernel
 
 RATE, SMOOTHING, EPSILON = 0.5, 0.1, 1.0
 

@@ -10,23 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streammach.clock import Clock
-    from streammach.cluster import distributed
-    from streammach.data.convert import convert
-    from streammach.data.explore import explore
-    from streammach.data.store.dataset import Dataset, verify
-    from streammach.data.tokenizers import tokenizer
+    from streammach.conversion.convert import convert
+    from streammach.conversion.explore import explore
+    from streammach.frontends.cluster import distributed
+    from streammach.frontends.reports.pages import report
+    from streammach.frontends.sklearn.classifier import MACHClassifier
+    from streammach.inputs.tokenizers import tokenizer
     from streammach.model.model import Model
+    from streammach.options.plan import Plan
+    from streammach.options.training import TrainingOptions
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.external_scores import metrics
     from streammach.prediction.predict import predict
     from streammach.prediction.predictor import Predictor
-    from streammach.reports.pages import report
-    from streammach.sklearn.classifier import MACHClassifier
-    from streammach.spec.plan import Plan
-    from streammach.spec.training import TrainingOptions
+    from streammach.store.dataset import Dataset, verify
+    from streammach.system.clock import Clock
     from streammach.training import callbacks
     from streammach.training.derived import add, shrink
     from streammach.training.out_of_fold import suspects
@@ -42,18 +42,16 @@ __all__ = [
     "train", "verify",
 ]  # fmt: skip
 _HOMES = {
-    "clock": ["Clock"], "cluster": ["distributed"], "data.convert": ["convert"],
-    "data.explore": ["explore"], "data.store.dataset": ["Dataset", "verify"],
-    "data.tokenizers": ["tokenizer"],
+    "system.clock": ["Clock"], "frontends.cluster": ["distributed"],
+    "conversion.convert": ["convert"], "conversion.explore": ["explore"],
+    "store.dataset": ["Dataset", "verify"], "inputs.tokenizers": ["tokenizer"],
     "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
     "prediction.evaluate": ["evaluate"], "prediction.external_scores": ["metrics"],
-    "prediction.predict": ["predict"],
-    "prediction.predictor": ["Predictor"], "reports.pages": ["report"],
-    "sklearn.classifier": ["MACHClassifier"], "spec.plan": ["Plan"],
-    "spec.training": ["TrainingOptions"], "training": ["callbacks"],
+    "prediction.predict": ["predict"], "prediction.predictor": ["Predictor"],
+    "frontends.reports.pages": ["report"], "frontends.sklearn.classifier": ["MACHClassifier"],
+    "options.plan": ["Plan"], "options.training": ["TrainingOptions"], "training": ["callbacks"],
     "training.derived": ["add", "shrink"], "training.run": ["Run"],
-    "training.warm_start": ["Start"],
-    "training.out_of_fold": ["suspects"],
+    "training.warm_start": ["Start"], "training.out_of_fold": ["suspects"],
     "training.trainer": ["Trainer", "merge", "train"],
 }  # fmt: skip
 

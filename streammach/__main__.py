@@ -11,7 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from streammach.processes import INTERRUPTED, Interrupts, stopping_signals
+from streammach.system.processes import INTERRUPTED, Interrupts, stopping_signals
 
 
 def main() -> int:

@@ -24,15 +24,15 @@ from typing import TypedDict
 import msgspec
 import numpy as np
 
-from streammach.data.store.opening import not_a_store
-from streammach.errors import UsageError, escape_controls
-from streammach.files.destinations import Destination, not_regular
-from streammach.files.folders import remove_folder
-from streammach.files.reading import file_pieces, sha256
-from streammach.files.workplaces import Workplace
-from streammach.files.writing import remove_file, write_atomic
-from streammach.machine import memory_limit
-from streammach.processes import run
+from streammach.store.opening import not_a_store
+from streammach.system.errors import UsageError, escape_controls
+from streammach.system.files.destinations import Destination, not_regular
+from streammach.system.files.folders import remove_folder
+from streammach.system.files.reading import file_pieces, sha256
+from streammach.system.files.workplaces import Workplace
+from streammach.system.files.writing import remove_file, write_atomic
+from streammach.system.machine import memory_limit
+from streammach.system.processes import run
 from streammach.training.run import workplace
 
 LEFT_OUT = {
@@ -223,8 +223,8 @@ def rehearse(folder: str, kind: tuple[object, ...], library: str) -> None:
 @contextlib.contextmanager
 def rehearse_beside(library: Path) -> Iterator[None]:
     """Have another process compile the kernels of a demo ahead of it, where they are not kept."""
-    from streammach.jit import remember_compiled_work  # loads Numba
-    from streammach.rehearsals import compiler
+    from streammach.system.jit import remember_compiled_work  # loads Numba
+    from streammach.system.rehearsals import compiler
 
     fits = memory_limit().n_bytes >= REHEARSAL_BYTES
     with compiler(f"{__name__}:rehearse", KIND, str(library), fits=fits):

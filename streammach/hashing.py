@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
+from streammach.system.jit import Array, kernel
 
 P = 2**31 - 1
 DRAWS = 16  # seeds tried for hashes that tell all classes apart

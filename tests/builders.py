@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from streammach.backends.registry import BACKENDS
-from streammach.clock import Clock
+from streammach.conversion.convert import convert
 from streammach.counts.learning import Evidence
-from streammach.data.convert import convert
-from streammach.data.holdout import hold_out
-from streammach.data.store.dataset import Dataset
 from streammach.model.findings import Findings
+from streammach.options.config import Batching, PartPlan, Placement, RunConfig
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainingOptions, TrainSpec
 from streammach.parts.training_record import Training
 from streammach.planning.candidates import drop_excluded_parts
-from streammach.processes import StopSignals
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
-from streammach.spec.config import Batching, PartPlan, Placement, RunConfig
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import hold_out
+from streammach.system.clock import Clock
+from streammach.system.processes import StopSignals
 from streammach.training.trainer import Trainer
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach import jit, threads
 from streammach.parts.linear import part as linear_part
 from streammach.planning import speed
+from streammach.system import jit, threads
 from tests import turns
 from tests.builders import TinyData, fit, listed_lines
 from tests.selection import at_night

@@ -21,8 +21,8 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from streammach.cli.main import main
-from streammach.clock import Clock
-from streammach.data.conversion import build, folder
+from streammach.conversion import build, folder
+from streammach.system.clock import Clock
 
 PROCESS_BYTES = 150_000_000  # that a command holds before its work
 ROOT = Path(__file__).parent.parent

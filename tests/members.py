@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from streammach.errors import StreammachError
+from streammach.system.errors import StreammachError
 
 PRECIOUS = b"precious\n"
 

@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 
-from streammach.machine import parse_size
+from streammach.system.machine import parse_size
 from tests.builders import TinyData, measured
 
 # Where kernels are compiled first, processes one after another may compile them for minutes.

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from streammach.data.convert import convert, tidy
-from streammach.data.store.dataset import Dataset
-from streammach.errors import UsageError
-from streammach.spec.documents import to_json
+from streammach.conversion.convert import convert, tidy
+from streammach.options.documents import to_json
+from streammach.store.dataset import Dataset
+from streammach.system.errors import UsageError
 from tools.synthetic.files import destination_of
 
 

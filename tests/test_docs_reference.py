@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import streammach
-from streammach import errors
 from streammach.cli.main import COMMANDS, faces, main
 from streammach.demo import DemoFigures
+from streammach.system import errors
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 LISTED = "evaluate, lists of labels"

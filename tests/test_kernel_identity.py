@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from streammach.jit import ARRAY, _type_text, intrinsic, kernel
-from streammach.kernel_identity import digest_of, identity
+from streammach.system.jit import ARRAY, _type_text, intrinsic, kernel
+from streammach.system.kernel_identity import digest_of, identity
 
 TEXT = """
 def helper(x):

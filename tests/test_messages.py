@@ -11,12 +11,12 @@ import re
 
 import pytest
 
-from streammach import errors
 from streammach.cli.main import main
-from streammach.data.matrices.matrix_layout import list_names
-from streammach.data.tables.guess import some_of
-from streammach.errors import StreammachError, join_sentences
-from tests.test_errors import KINDS, TREES
+from streammach.inputs.matrices.matrix_layout import list_names
+from streammach.inputs.tables.guess import some_of
+from streammach.system import errors
+from streammach.system.errors import StreammachError, join_sentences
+from tests.system.test_errors import KINDS, TREES
 
 WORD = "X"  # what is filled in
 MOST, DEPTH = 8, 7  # texts that one expression may be, and how far it is followed

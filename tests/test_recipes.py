@@ -9,15 +9,18 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.registry import BACKENDS
-from streammach.data.convert import convert
-from streammach.data.formats import parsed
-from streammach.data.formats.registry import TEXT_FORMATS, TextFormat, guess_format
-from streammach.data.label_arrays import Labels
-from streammach.data.matrices.matrix import DenseMatrix
-from streammach.data.matrices.matrix_source import MatrixSource, OpenMatrix
-from streammach.data.matrices.named_arrays import MemoryArray
-from streammach.data.sources import MATRIX_SOURCES
-from streammach.errors import DeviceError, ModelError, UsageError
+from streammach.conversion.convert import convert
+from streammach.inputs.formats import parsed
+from streammach.inputs.formats.registry import TEXT_FORMATS, TextFormat, guess_format
+from streammach.inputs.label_arrays import Labels
+from streammach.inputs.matrices.matrix import DenseMatrix
+from streammach.inputs.matrices.matrix_source import MatrixSource, OpenMatrix
+from streammach.inputs.matrices.named_arrays import MemoryArray
+from streammach.inputs.sources import MATRIX_SOURCES
+from streammach.options.config import PartPlan
+from streammach.options.estimators import ESTIMATORS, EstimatorKind
+from streammach.options.optimizers import OPTIMIZERS, OptimizerKind
+from streammach.options.option_fields import OptionFacts
 from streammach.parts.base import Part
 from streammach.parts.expected import Choice, PartBytes
 from streammach.parts.registry import PARTS
@@ -27,10 +30,7 @@ from streammach.planning.constraints import OF_PARTS
 from streammach.rows.name_table import find_or_add, hash_name
 from streammach.rows.names import Names
 from streammach.rows.transforms import TRANSFORMS, transform_block
-from streammach.spec.config import PartPlan
-from streammach.spec.estimators import ESTIMATORS, EstimatorKind
-from streammach.spec.optimizers import OPTIMIZERS, OptimizerKind
-from streammach.spec.option_fields import OptionFacts
+from streammach.system.errors import DeviceError, ModelError, UsageError
 from tests.builders import block_of, changed, fit, rows_by_name
 
 ROWS = [("cat", {"soft": 2.0, "small": 1.0}), ("dog", {"small": 3.0}), ("cat", {"soft": 1.0})]

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.class_weights import weigh_classes
-from streammach.data.matrices.matrix_files import load_labels
-from streammach.data.source_options import SourceOptions
-from streammach.data.sources import open_source
-from streammach.errors import BudgetError, StreammachError
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.matrices.matrix_files import load_labels
+from streammach.inputs.source_options import SourceOptions
+from streammach.inputs.sources import open_source
 from streammach.model.label_changes import entitle, rename
 from streammach.prediction.allowed import KnownLabels, labels_in
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
+from streammach.store.class_weights import weigh_classes
+from streammach.system.errors import BudgetError, StreammachError
 from tests.model.models import model_of
 
 # Lists name a label that the model does not know.

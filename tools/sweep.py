@@ -16,8 +16,8 @@ import click
 
 import streammach as sm
 from streammach.cli.main import run
-from streammach.errors import BudgetError, MismatchError, UsageError, clean
-from streammach.spec.option_fields import read_numbers
+from streammach.options.option_fields import read_numbers
+from streammach.system.errors import BudgetError, MismatchError, UsageError, clean
 
 COLUMNS = ("buckets", "repetitions", "model_bytes", "peak_bytes", "seconds", "accuracy", "top_5")
 

@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.gpu.shapes import Rows, random_shapes
 from benchmarks.gpu.timing import opened
 from streammach.backends.registry import BACKENDS
+from streammach.options.estimators import ESTIMATORS
 from streammach.rows.batch import BatchSlot, RowIdBatch
-from streammach.spec.estimators import ESTIMATORS
 
 
 def shown(backend, batches):

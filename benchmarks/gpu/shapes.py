@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from streammach import hashing
-from streammach.machine import cores
+from streammach.options.config import Batching, Placement, RunConfig
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainSpec
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.spec.config import Batching, Placement, RunConfig
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainSpec
+from streammach.system.machine import cores
 
 ZIPF_SHIFT = 2.7  # Zipf-Mandelbrot, exponent 1: fits the features of linux_callee
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import streammach as sm
+from streammach.options.training import TrainingOptions
 from streammach.prediction.evaluate import evaluate
-from streammach.spec.training import TrainingOptions
 
 MAKER = Path(__file__).parents[2] / "tools" / "make_synthetic.py"
 WAYS = {

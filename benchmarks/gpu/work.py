@@ -20,7 +20,7 @@ from streammach.backends.cuda import kernels
 from streammach.backends.cuda.group import Rule
 from streammach.backends.cuda.transfers import N_SLOTS
 from streammach.backends.registry import BACKENDS
-from streammach.spec.estimators import ESTIMATORS
+from streammach.options.estimators import ESTIMATORS
 
 
 def wall(work, turns=3):

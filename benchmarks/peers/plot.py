@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers.table import data_of, file_name
-from streammach.machine import size_text, time_text
-from streammach.reports import drawing as on_paper
-from streammach.reports.drawing import DARK, as_file, plain_log, svg_of
+from streammach.frontends.reports import drawing as on_paper
+from streammach.frontends.reports.drawing import DARK, as_file, plain_log, svg_of
+from streammach.system.machine import size_text, time_text
 
 OURS = "streammach"
 FAMILIES = {

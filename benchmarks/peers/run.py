@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import machine_facts
 from benchmarks.peers.systems import SYSTEMS
-from streammach.data.store.dataset import Dataset
+from streammach.store.dataset import Dataset
 
 
 def run_one(name, arguments, lists):

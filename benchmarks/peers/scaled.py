@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from benchmarks.peers.task import tree_features, unit_rows
+from streammach.options.training import TrainingOptions
 from streammach.parts.counts import fitting
-from streammach.spec.training import TrainingOptions
 
 WHAT = (
     "its features times the weight of being counted of the feature's group, as streammach fits it "

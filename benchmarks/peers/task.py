@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from streammach.data.store.dataset import Dataset
 from streammach.rows.canonical import canonicalize
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import in_namespace
+from streammach.store.dataset import Dataset
 
 K = 5  # classes that are asked for
 HOLD_OUT_BY = os.environ.get("PEERS_HOLD_OUT_BY") or None

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.data.store.dataset import Dataset
+from streammach.options.facts import HEADS
+from streammach.options.training import TrainingOptions
 from streammach.planning.candidates import LEFT_OUT
 from streammach.planning.choose import plan
-from streammach.spec.facts import HEADS
-from streammach.spec.training import TrainingOptions
+from streammach.store.dataset import Dataset
 from streammach.training.trainer import Trainer
 
 SHAPE = {"n_buckets": 32, "n_repetitions": 8, "threads": 1}

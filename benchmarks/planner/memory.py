@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError
-from streammach.machine import parse_size
+from streammach.conversion.convert import convert
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError
+from streammach.system.machine import parse_size
 from tools.synthetic.files import write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import SHAPES, SyntheticRows

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
-from streammach.threads import Workers, map_in_order, pieces_of
+from streammach.system.threads import Workers, map_in_order, pieces_of
 
 STAGES = {  # name: (microseconds of one thread in each stage, units)
     "step of 1,024 rows": ((27_000,), 1024),
@@ -65,7 +65,7 @@ def in_order(n: int, most: int, micros: tuple[int, int, int], workers: Workers) 
     return time.perf_counter() - begun
 
 
-@patch("streammach.threads.cores", lambda: THREADS[-1])  # though this machine may have fewer
+@patch("streammach.system.threads.cores", lambda: THREADS[-1])  # though this machine may have fewer
 def asleep() -> dict[str, dict[int, dict[str, float]]]:
     """Return the efficiency of each stage, by the number of threads."""
     found: dict[str, dict[int, dict[str, float]]] = {}

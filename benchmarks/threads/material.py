@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.convert import convert
-from streammach.data.reader import Reader
-from streammach.data.store.dataset import Dataset
+from streammach.conversion.convert import convert
+from streammach.options.training import TrainSpec
 from streammach.planning.choose import plan
 from streammach.rows.batch import Batch, ByFeature
-from streammach.spec.training import TrainSpec
+from streammach.store.dataset import Dataset
+from streammach.store.reader import Reader
 from tools.synthetic.rows import SHAPES, SyntheticRows, text_pieces
 
 RATE, FILES = 0.5, 8

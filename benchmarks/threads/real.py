@@ -14,15 +14,15 @@ import numpy as np
 from benchmarks.threads.material import FEW, FULL, RATE, material
 from streammach.backends.cpu import kernels
 from streammach.backends.registry import BACKENDS
+from streammach.conversion.convert import convert
 from streammach.counts.learning import weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
-from streammach.data.convert import convert
+from streammach.options.estimators import ESTIMATORS, USUAL
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.group_fit import start_weights
-from streammach.spec.estimators import ESTIMATORS, USUAL
-from streammach.threads import Workers, pieces_of
+from streammach.system.threads import Workers, pieces_of
 
 LEAST_SECONDS = 0.5  # that a repeated piece of work is timed for
 CPU = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.backends.protocol import Backend
+    from streammach.options.config import RunConfig
+    from streammach.options.facts import DataFacts
+    from streammach.options.model_spec import ModelShape, ModelSpec
+    from streammach.options.types import Weights
     from streammach.rows.packed import Table
-    from streammach.spec.config import RunConfig
-    from streammach.spec.facts import DataFacts
-    from streammach.spec.model_spec import ModelShape, ModelSpec
-    from streammach.spec.types import Weights
 
     Lines = dict[str, int]
     Arrays = Mapping[str, Table]

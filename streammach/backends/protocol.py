@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.options.estimators import ESTIMATORS, EstimatorKind
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainSpec
+from streammach.options.types import Estimator
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
-from streammach.spec.estimators import ESTIMATORS, EstimatorKind
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Estimator
 
 BEST_CLASSES = 32  # that the joint loss tells from a row's own
 CLASSES, ROWS = 4096, 64  # that are scored in NumPy at once
@@ -70,7 +70,7 @@ class Ranked(Protocol):
         k : int
             How many; all K classes if there are fewer.
         estimator : str
-            A name in :data:`streammach.spec.estimators.ESTIMATORS`.
+            A name in :data:`streammach.options.estimators.ESTIMATORS`.
         """
         kind, shape = ESTIMATORS[estimator], (rows.n_rows, min(k, self.spec.n_classes))
         ids, scores = np.empty(shape, np.int64), np.empty(shape, np.float32)

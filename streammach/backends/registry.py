@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 from streammach.backends.cpu.kind import CPU
 from streammach.backends.cuda.kind import CUDA
 from streammach.backends.kinds import BackendKind, Work
-from streammach.errors import BudgetError, DeviceError, UsageError, clean
+from streammach.system.errors import BudgetError, DeviceError, UsageError, clean
 
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays
     from streammach.backends.protocol import Backend
-    from streammach.spec.config import RunConfig
-    from streammach.spec.model_spec import ModelSpec
-    from streammach.spec.plan import Plan
+    from streammach.options.config import RunConfig
+    from streammach.options.model_spec import ModelSpec
+    from streammach.options.plan import Plan
 
 T = TypeVar("T")
 ANYTHING = Work()
@@ -72,7 +72,7 @@ def choose_device(wanted: str, work: Work = ANYTHING) -> tuple[str, str]:
 
 def predicting(work: Work, device: str, threads: int = 1) -> RunConfig:
     """Return how the model of some work predicts on a device."""
-    from streammach.spec.config import RunConfig  # loads hashes
+    from streammach.options.config import RunConfig  # loads hashes
 
     assert work.model is not None, "a model predicts"
     return RunConfig.predicting(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.jit import Number, kernel
+from streammach.system.jit import Number, kernel
 
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)  # few bits: a small integer times it is exact

@@ -13,15 +13,15 @@ import click
 
 from streammach.cli.console import Document, peak_of, say, say_json, short_path, warn_of_unknown
 from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
-from streammach.data.source_options import SourceOptions
-from streammach.errors import UsageError
-from streammach.figures import figures_text
-from streammach.files.destinations import Destination
-from streammach.machine import budget, size_text
+from streammach.inputs.source_options import SourceOptions
+from streammach.options.figures import figures_text
+from streammach.options.option_fields import keywords_of, option
+from streammach.options.types import StorePath
 from streammach.prediction.options import Resources
-from streammach.progress import ProgressBar
-from streammach.spec.option_fields import keywords_of, option
-from streammach.spec.types import StorePath
+from streammach.system.errors import UsageError
+from streammach.system.files.destinations import Destination
+from streammach.system.machine import budget, size_text
+from streammach.system.progress import ProgressBar
 
 if TYPE_CHECKING:
     from streammach.model.document import Width

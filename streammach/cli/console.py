@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
 
-from streammach.errors import UNSAFE, clean, escape_controls
-from streammach.machine import peak_bytes, size_text
-from streammach.progress import fit_lines, line_width, tell, wrap_lines
+from streammach.system.errors import UNSAFE, clean, escape_controls
+from streammach.system.machine import peak_bytes, size_text
+from streammach.system.progress import fit_lines, line_width, tell, wrap_lines
 
 MAX_LINE = 600
 Document = Mapping[str, object]  # a JSON object that is printed, and nothing is taken from

@@ -12,18 +12,18 @@ import click
 
 from streammach.cli.console import peak_of, say, say_json, say_lines, short_path
 from streammach.cli.options import STORE_PATH, command, sources_argument
-from streammach.clock import Clock
-from streammach.data.source_options import BadRowOptions, ConvertOptions, SourceOptions
-from streammach.errors import StoreError
-from streammach.machine import number_text, percent_text, size_text, time_text
+from streammach.inputs.source_options import BadRowOptions, ConvertOptions, SourceOptions
+from streammach.options.option_fields import keywords_of, option
+from streammach.options.training import TrainingOptions
 from streammach.planning.constraints import Constraints
-from streammach.progress import ProgressBar
-from streammach.spec.option_fields import keywords_of, option
-from streammach.spec.training import TrainingOptions
+from streammach.system.clock import Clock
+from streammach.system.errors import StoreError
+from streammach.system.machine import number_text, percent_text, size_text, time_text
+from streammach.system.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from streammach.data.convert import Conversion
-    from streammach.data.explore import Exploration, SourceFacts
+    from streammach.conversion.convert import Conversion
+    from streammach.conversion.explore import Exploration, SourceFacts
 
 SINGLE_SHARE = 0.1  # of the features, from which on those of one row are spoken of
 LABELS = {"integer": "integers", "utf8": "text", "bytes": "bytes that are not all UTF-8"}
@@ -43,7 +43,7 @@ def explore(
     A few MB of each source are read and nothing is written. What is said of the rest takes it for
     rows like those at the start: where rows are sorted, their start tells little.
     """
-    from streammach.data.explore import explore as run  # compiled code loads on demand
+    from streammach.conversion.explore import explore as run  # compiled code loads on demand
 
     found = run(
         sources, format=options.form, labels=options.label_files, x_path=options.x_path,
@@ -117,8 +117,8 @@ def convert(
     Rows that do not fit the memory are put aside beside OUT.zarr; a conversion that was cut off
     after that goes on when the same command is given again.
     """
-    from streammach.data.convert import convert as run  # compiled code loads on demand
-    from streammach.data.small_conversion import rehearsal
+    from streammach.conversion.convert import convert as run  # compiled code loads on demand
+    from streammach.conversion.small_conversion import rehearsal
 
     with rehearsal(options.memory, options.threads):
         done = run(list(sources), out, **keywords_of(options), progress=progress)
@@ -197,7 +197,7 @@ def verify(*, store: Path, options: VerifyOptions, progress: str, as_json: bool)
 
     Without --deep: its metadata, that every file is there with its bytes, and the index of each.
     """
-    from streammach.data.store.dataset import Dataset  # loads on demand
+    from streammach.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(store) as dataset:
         problems = dataset.verify(deep=options.deep, progress=progress)

@@ -9,7 +9,7 @@ import msgspec
 
 from streammach.cli.console import Document, say_json, say_lines
 from streammach.cli.options import STORE_PATH, command
-from streammach.files.folders import MARKER
+from streammach.system.files.folders import MARKER
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
@@ -38,8 +38,8 @@ def info(*, path: Path, as_json: bool) -> None:
 
 
 def _of_store(path: Path) -> tuple[Document, Lines]:
-    from streammach.data.store.dataset import Dataset  # loads on demand
-    from streammach.reports.about import store_lines
+    from streammach.cli.about import store_lines
+    from streammach.store.dataset import Dataset  # loads on demand
 
     with Dataset.open(path) as dataset:
         root, facts = dataset.root, dataset.facts
@@ -58,8 +58,8 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
 
 
 def _of_run(path: Path) -> tuple[Document, Lines]:
+    from streammach.cli.about import run_lines
     from streammach.model.model import disk_bytes  # loads on demand
-    from streammach.reports.about import run_lines
     from streammach.training.run import Run
 
     run = Run.open(path)
@@ -91,7 +91,7 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
 
 
 def _describe_unfinished(path: Path) -> tuple[Document, Lines]:
-    from streammach.reports.about import begun_lines  # loads on demand
+    from streammach.cli.about import begun_lines  # loads on demand
     from streammach.training.run import opened_so_far
 
     plan, settings, left = opened_so_far(path)
@@ -110,7 +110,7 @@ def _describe_unfinished(path: Path) -> tuple[Document, Lines]:
 
 
 def _of_part(path: Path) -> tuple[Document, Lines]:
-    from streammach.reports.about import part_lines  # loads on demand
+    from streammach.cli.about import part_lines  # loads on demand
     from streammach.training.run_part import RunPart
 
     part = RunPart.open(path)
@@ -125,8 +125,8 @@ def _of_part(path: Path) -> tuple[Document, Lines]:
 
 
 def _of_model(path: Path) -> tuple[Document, Lines]:
+    from streammach.cli.about import model_lines
     from streammach.model.model import Model, disk_bytes  # loads on demand
-    from streammach.reports.about import model_lines
 
     model = Model.load(path)
     document = {

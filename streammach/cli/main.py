@@ -14,11 +14,11 @@ import click
 
 import streammach
 from streammach.cli.console import MAX_LINE, install_handlers, say_json
-from streammach.errors import BudgetError, DiskError, StreammachError, UsageError, clean
-from streammach.formats import MODEL_FORMAT, STORE_FORMAT
-from streammach.machine import check_address_space
-from streammach.processes import INTERRUPTED, Interrupts, handle_signals
-from streammach.progress import tell
+from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.system.errors import BudgetError, DiskError, StreammachError, UsageError, clean
+from streammach.system.machine import check_address_space
+from streammach.system.processes import INTERRUPTED, Interrupts, handle_signals
+from streammach.system.progress import tell
 
 PIPE_CLOSED = 141
 COMPLETION = "_STREAMMACH_COMPLETE"  # set by the shell that asks for completions

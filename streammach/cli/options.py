@@ -14,18 +14,18 @@ from typing import Any
 
 import click
 
-from streammach.data.source_options import TableOptions
-from streammach.data.store.blobs import FOLDER, SIZE
-from streammach.files.urls import locate
-from streammach.machine import parse_size
-from streammach.progress import MODES
-from streammach.spec.option_fields import (
+from streammach.inputs.source_options import TableOptions
+from streammach.options.option_fields import (
     Declared,
     OptionFacts,
     declared_options,
     make_record,
     option,
 )
+from streammach.store.blobs import FOLDER, SIZE
+from streammach.system.files.urls import locate
+from streammach.system.machine import parse_size
+from streammach.system.progress import MODES
 
 PATH, PAIR = click.Path(path_type=Path), "tuple[float, float]"
 
@@ -34,7 +34,7 @@ class StorePathType(click.Path):
     """A path, or the URL of a store."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return what was named; see :func:`streammach.files.urls.locate`."""
+        """Return what was named; see :func:`streammach.system.files.urls.locate`."""
         del param, ctx
         return locate(value)
 

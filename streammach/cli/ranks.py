@@ -21,13 +21,13 @@ from streammach.cli.console import (
     warn_of_unknown,
 )
 from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
-from streammach.clock import Clock
-from streammach.data.source_options import SourceOptions
-from streammach.errors import UsageError
-from streammach.machine import time_text
+from streammach.inputs.source_options import SourceOptions
+from streammach.options.option_fields import option
 from streammach.prediction.options import Device, EvaluateOptions, ListedRowOptions, PredictOptions
-from streammach.progress import ProgressBar
-from streammach.spec.option_fields import option
+from streammach.system.clock import Clock
+from streammach.system.errors import UsageError
+from streammach.system.machine import time_text
+from streammach.system.progress import ProgressBar
 
 OF_LABELS = ("labels", "y_path", "first_label", "multilabel")  # rows to predict need none
 
@@ -87,14 +87,14 @@ def evaluate(
     STORE is a store, or a labelled file of any format that can be converted; - is text on standard
     input. Labels are compared by name.
     """
-    from streammach.files.destinations import Destination  # compiled code loads on demand
+    from streammach.cli.about import evaluation_lines
     from streammach.model.model import Model
     from streammach.prediction.by_class import TABLE
     from streammach.prediction.evaluate import evaluate as measure
     from streammach.prediction.metric_table import EvaluationRequest
     from streammach.prediction.predictor import Predictor
     from streammach.prediction.room import room_before
-    from streammach.reports.about import evaluation_lines
+    from streammach.system.files.destinations import Destination  # compiled code loads on demand
 
     threshold, source = goal.choose(run, options.threshold), source.one()
     file, table = options.class_table, None
@@ -167,9 +167,9 @@ def predict(
     The score is the estimator's: a log odds for blend, a mean logarithm of bucket probabilities for
     logsum, else a probability.
     """
-    from streammach.files.destinations import STANDARD_OUTPUT  # loads on demand
     from streammach.prediction.predict import UNITS
     from streammach.prediction.predict import predict as write
+    from streammach.system.files.destinations import STANDARD_OUTPUT  # loads on demand
 
     options = dataclasses.replace(options, threshold=goal.choose(run, options.threshold))
     out = options.out

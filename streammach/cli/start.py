@@ -13,12 +13,12 @@ from streammach.cli.console import install_handlers, say, say_json, short_path
 from streammach.cli.data import conversion_text
 from streammach.cli.options import PATH, command, sources_argument
 from streammach.cli.trainings import RunOptions, say_run, train_run
-from streammach.data.source_options import ConvertOptions, TableOptions
-from streammach.errors import DiskError, MismatchError, without_secrets
-from streammach.machine import size_text, time_text
-from streammach.processes import run as run_process
-from streammach.progress import tell
-from streammach.spec.option_fields import keywords_of, option
+from streammach.inputs.source_options import ConvertOptions, TableOptions
+from streammach.options.option_fields import keywords_of, option
+from streammach.system.errors import DiskError, MismatchError, without_secrets
+from streammach.system.machine import size_text, time_text
+from streammach.system.processes import run as run_process
+from streammach.system.progress import tell
 
 STORE, HELD_OUT = "train.zarr", "validation.zarr"
 PATIENCE_SECONDS = 2.0  # for a conversion to heed a signal; killed, it goes on as well
@@ -43,7 +43,7 @@ def fit(*, sources: tuple[Path, ...], options: FitOptions, progress: str, as_jso
     is a file becomes a store as well. The same command goes on where a conversion was cut off, and
     with --resume where the training was.
     """
-    from streammach.machine import memory_limit, within  # loads on demand
+    from streammach.system.machine import memory_limit, within  # loads on demand
     from streammach.training.replacing import check_run_folder
     from streammach.training.run import workplace
 
@@ -78,7 +78,7 @@ def convert_here(
     store: Path, sources: Sequence[Path], options: ConvertOptions, progress: str
 ) -> None:
     """Convert, in a process of its own: the memory that it took, compilers included, goes."""
-    from streammach.data.convert import convert  # compiled code loads on demand
+    from streammach.conversion.convert import convert  # compiled code loads on demand
 
     with install_handlers():
         done = convert(list(sources), store, **keywords_of(options), progress=progress)
@@ -89,8 +89,8 @@ def convert_here(
 
 def _same(store: Path, sources: Sequence[Path], options: ConvertOptions) -> bool:
     """Return whether a store is of these files; one that is not is refused, or made anew."""
-    from streammach.data.conversion.request import difference_from  # compiled code loads on demand
-    from streammach.data.convert import tidy
+    from streammach.conversion.convert import tidy
+    from streammach.conversion.request import difference_from  # compiled code loads on demand
 
     difference = difference_from(
         store, sources, options.source.each(len(sources)), like=options.like,
@@ -137,9 +137,9 @@ def compile_(*, runs: tuple[Path, ...], as_json: bool) -> None:
     answer comes at once then. Kernels are kept for this processor and these versions of Python,
     Numba and streammach; set NUMBA_CACHE_DIR for a folder of your own.
     """
-    from streammach.jit import CACHE_DIR, kept_kernels  # loads numba
     from streammach.model.model import Model
     from streammach.prediction.diagnose import compile_model
+    from streammach.system.jit import CACHE_DIR, kept_kernels  # loads numba
 
     if CACHE_DIR is None:
         what = "there is no folder in which only this user can write: kernels cannot be kept"

@@ -14,20 +14,20 @@ import msgspec
 
 from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.cli.options import PATH, STORE_PATH, command
-from streammach.clock import Clock
-from streammach.errors import UsageError, clean
-from streammach.figures import figures_text
-from streammach.files.urls import locate
-from streammach.machine import DEFAULT_MEMORY, size_text, time_text
+from streammach.options.figures import figures_text
+from streammach.options.option_fields import option
+from streammach.options.training import TrainingOptions
+from streammach.options.types import StorePath
 from streammach.planning.constraints import Constraints
-from streammach.progress import ProgressBar
-from streammach.spec.option_fields import option
-from streammach.spec.training import TrainingOptions
-from streammach.spec.types import StorePath
+from streammach.system.clock import Clock
+from streammach.system.errors import UsageError, clean
+from streammach.system.files.urls import locate
+from streammach.system.machine import DEFAULT_MEMORY, size_text, time_text
+from streammach.system.progress import ProgressBar
 
 if TYPE_CHECKING:
-    from streammach.data.store.dataset import Dataset
-    from streammach.spec.plan import Plan
+    from streammach.options.plan import Plan
+    from streammach.store.dataset import Dataset
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
     from streammach.training.warm_start import Start
@@ -80,8 +80,8 @@ def plan(*, store: Path, constraints: Constraints, as_json: bool) -> None:
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
     --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB.
     """
+    from streammach.cli.plan_text import plan_document, plan_lines
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
-    from streammach.reports.plan_text import plan_document, plan_lines
 
     chosen = choose(store, constraints)
     if as_json:
@@ -185,10 +185,10 @@ def planned_rows(
     """
     with ExitStack() as opened, ProgressBar(progress, "") as shown:
         shown("plan", 0, 0)
-        from streammach.data.class_weights import weigh_classes  # compiled code loads on demand
-        from streammach.data.store.dataset import Dataset
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
+        from streammach.store.class_weights import weigh_classes  # compiled code loads on demand
+        from streammach.store.dataset import Dataset
         from streammach.training.replacing import check_run_folder
         from streammach.training.warm_start import Start
 
@@ -251,7 +251,7 @@ def say_plan(
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
-    from streammach.reports.plan_text import budgets, model_text
+    from streammach.cli.plan_text import budgets, model_text
 
     n_bytes, shown = told
     shown.close()  # the rest of the stages is the training's
@@ -280,7 +280,7 @@ def _stages(result: Result) -> str:
 def say_run(run: Run, *, as_json: bool) -> bool:
     """Say what a finished run chose and reached, or print its object; return whether it is said."""
     if as_json:
-        from streammach.reports.plan_text import plan_document  # compiled code loads on demand
+        from streammach.cli.plan_text import plan_document  # compiled code loads on demand
 
         names = (
             "stopped", "estimator", "seconds", "stages", "projected_bytes", "peak_bytes",
@@ -364,8 +364,8 @@ def _data(part: Path, options: MergeOptions, opened: ExitStack) -> Path | Datase
     """Return the training store, or its view by weights of classes; None: the part knows it."""
     if options.class_weight is None:
         return options.store
-    from streammach.data.class_weights import weigh_classes  # loads on demand
-    from streammach.data.store.dataset import Dataset
+    from streammach.store.class_weights import weigh_classes  # loads on demand
+    from streammach.store.dataset import Dataset
     from streammach.training.run_part import RunPart
 
     store = options.store

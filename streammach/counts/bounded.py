@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP
 from streammach.counts.vectors import add_gains, highest_unit, reach_block, take_units
-from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import insert, offer
 from streammach.rows.packed import Counts, PackedCounts
-from streammach.simd import LANES, aligned_zeros, prefetch, trailing_zeros
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import LANES, aligned_zeros, prefetch, trailing_zeros
 
 BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score

@@ -6,8 +6,8 @@ import numpy as np
 
 from streammach.counts.bounded import BoundedRow, HashedScores, ScoreLists, add_list, score
 from streammach.counts.count_kernels import STEP
-from streammach.jit import Array, kernel
 from streammach.rows.candidate_lists import CandidateLists
+from streammach.system.jit import Array, kernel
 
 
 @kernel(fastmath=False)

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import lower_bound, sort_numbers
 from streammach.rows.pairs import PairTable, places
+from streammach.system.jit import Array, Number, kernel
 
 NOWHERE = -1
 UNITS = np.float32(1024)  # gains are whole numbers of 1/1024 nat

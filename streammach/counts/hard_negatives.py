@@ -21,7 +21,7 @@ from streammach.counts.pair_updates import (
 )
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.threads import Workers, pieces_of
+from streammach.system.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 8  # some rows take much longer than others
 NOTHING = np.zeros(0, np.float32)

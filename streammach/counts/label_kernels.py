@@ -8,8 +8,8 @@ import numpy as np
 
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
 from streammach.counts.pair_updates import RowLists
-from streammach.jit import Array, Number, kernel
 from streammach.linear.descent import Examples, UnitRows, descend
+from streammach.system.jit import Array, Number, kernel
 
 
 class LabelExamples(NamedTuple):

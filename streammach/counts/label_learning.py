@@ -14,10 +14,10 @@ from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
 from streammach.counts.table import CountTable, value_ranges
 from streammach.linear.descent import UnitRows
+from streammach.options.facts import DataFacts
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
-from streammach.spec.facts import DataFacts
-from streammach.threads import Workers, pieces_of
+from streammach.system.threads import Workers, pieces_of
 
 COST = 0.3  # of an example, for rows whose features have a square sum of 1; 0.1 is as good
 # How far the gradients of a label's examples may differ at the end, and passes over them, at most.

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import CountedPairs, find_places, pair_gains, spread_lists
 from streammach.counts.table import CountTable
-from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, places
-from streammach.threads import Workers, in_pieces
+from streammach.system.jit import Array, kernel
+from streammach.system.threads import Workers, in_pieces
 
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.arrays import offer_any, sort_numbers
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.layouts import ends
 from streammach.rows.neighbours import Neighbours
+from streammach.system.jit import Array, kernel
 
 MOST = 10  # neighbours of a row
 STEEP = np.float32(10)  # of the logarithm by which labels gain

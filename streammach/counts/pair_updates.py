@@ -13,9 +13,9 @@ import numpy as np
 
 from streammach.counts.bounded import BoundRoom
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair, find_places, pair_gain
-from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import offer
-from streammach.simd import take_turn, wait_for
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import take_turn, wait_for
 
 SOME_ROWS = 64  # whose candidates are found at once
 FAR = np.float32(8)  # nats below the best class: what is there is no candidate

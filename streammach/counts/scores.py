@@ -24,7 +24,7 @@ from streammach.rows.arrays import SORTED_CELLS, best_first, many
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.packed import Counts
-from streammach.threads import Workers, pieces_of
+from streammach.system.threads import Workers, pieces_of
 
 MANY_ROWS = 1 << 14
 PIECES_A_THREAD = 4  # some rows take much longer than others

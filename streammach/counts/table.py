@@ -17,7 +17,7 @@ from streammach.counts import count_kernels
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ArrayLayout, ends
 from streammach.rows.pairs import PairTable
-from streammach.threads import Workers, pieces_of
+from streammach.system.threads import Workers, pieces_of
 
 PIECES_PER_THREAD = 16
 MARK_BYTES = 4

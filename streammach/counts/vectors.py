@@ -8,8 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from streammach.jit import ARRAY, intrinsic
-from streammach.simd import INDEX, LANES, START, splat, vector_at, vector_in
+from streammach.system.jit import ARRAY, intrinsic
+from streammach.system.simd import INDEX, LANES, START, splat, vector_at, vector_in
 
 WORDS = ir.VectorType(ir.IntType(32), LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.jit import Array, Number, kernel
+from streammach.system.jit import Array, Number, kernel
 
 ORDER = 1103515245, 12345, (1 << 31) - 1  # of the numbers that make an order of examples
 

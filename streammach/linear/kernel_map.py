@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.options.recipe import MISSING
 from streammach.rows.dense import PIECE_BYTES, product
 from streammach.rows.layouts import Shape
 from streammach.rows.names import Names
-from streammach.spec.recipe import MISSING
 
 Shapes = dict[str, tuple[Shape, "np.dtype[np.float32]"]]
 STREAM = 0x43454E54  # keeps these random numbers apart from others of the same seed

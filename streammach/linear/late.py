@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.linear.learner import Examples
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.layouts import ends
+from streammach.system.jit import Array, kernel
 
 NEGATIVES = 40  # classes that a row is taken for; 100 are no better
 BEST = 32  # classes of a row that are scored again; of 100 those that are far away come too high

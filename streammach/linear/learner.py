@@ -13,7 +13,7 @@ from streammach.linear.descent import ClassRoom, UnitRows, learn_class
 from streammach.linear.weights import LinearWeights, unit_values
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
-from streammach.threads import Workers
+from streammach.system.threads import Workers
 
 CLOSE, PASSES = np.float32(0.1), 60
 LEAST_COST = 1e-20  # of a row that weighs nothing

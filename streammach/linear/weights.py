@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
-from streammach.threads import Workers, pieces_of
+from streammach.system.jit import Array, kernel
+from streammach.system.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4
 LONG = 8  # weights that are gone over in the time in which a class is looked for among many

@@ -12,14 +12,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError
 from streammach.model.document import MAX_DOCUMENT
 from streammach.model.model import Model
 from streammach.model.shrink import LEVELS, rounded_gains
+from streammach.options.documents import to_json
+from streammach.options.model_spec import ModelSpec
 from streammach.rows.names import Names
 from streammach.rows.pairs import ClassPairs, CountWeights
-from streammach.spec.documents import to_json
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.errors import UsageError
 
 M = TypeVar("M", bound=Model)
 LEAST_VALUES = 0.5  # of a class without any, as in training

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import MismatchError, ModelError
-from streammach.figures import EpochFigures
-from streammach.files.folders import remove_folder
 from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, read_tensors
-from streammach.spec.types import Amount, Count
+from streammach.options.figures import EpochFigures
+from streammach.options.types import Amount, Count
+from streammach.system.errors import MismatchError, ModelError
+from streammach.system.files.folders import remove_folder
 
 Since = Annotated[int, msgspec.Meta(ge=-1)]  # -1: not yet
 

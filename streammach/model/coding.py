@@ -18,14 +18,14 @@ import numpy as np
 from numcodecs import Zstd
 from numpy.typing import NDArray
 
-from streammach.errors import clean
-from streammach.files.reading import ZSTD_HEADER, zstd_size
 from streammach.linear.weights import LinearWeights
 from streammach.model.tensors import ArrayOnDisk
 from streammach.rows.layouts import How
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
-from streammach.threads import Workers, in_turn
+from streammach.system.errors import clean
+from streammach.system.files.reading import ZSTD_HEADER, zstd_size
+from streammach.system.threads import Workers, in_turn
 
 PIECE_WORDS = 1 << 22  # that are compressed at once
 CODERS = 4  # threads that compress, at most: each has a piece

@@ -10,11 +10,6 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike
 
-from streammach.errors import DiskError, ModelError, UsageError, clean
-from streammach.figures import HeldOutMetrics
-from streammach.files.destinations import not_folder
-from streammach.files.reading import read_small
-from streammach.formats import MODEL_FORMAT
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
@@ -22,15 +17,20 @@ from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, Coded
 from streammach.model.tensors import TensorFile, damage_error
 from streammach.model.thresholds import Curve
+from streammach.options.documents import from_json
+from streammach.options.estimators import check_rankers
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.formats import MODEL_FORMAT
+from streammach.options.model_spec import ModelSpec
+from streammach.options.recipe import Recipe
+from streammach.options.training import TrainSpec
+from streammach.options.types import Amount, Count, Ranker
 from streammach.rows.layouts import How, Shape
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
-from streammach.spec.documents import from_json
-from streammach.spec.estimators import check_rankers
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.recipe import Recipe
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Amount, Count, Ranker
+from streammach.system.errors import DiskError, ModelError, UsageError, clean
+from streammach.system.files.destinations import not_folder
+from streammach.system.files.reading import read_small
 
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, MismatchError, ModelError, clean
-from streammach.files.folders import commit_folder, make_folder, remove_folder
-from streammach.files.reading import read_small, sha256
-from streammach.files.writing import write_atomic
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
-from streammach.spec.documents import encode_json, from_json, to_json
+from streammach.options.documents import encode_json, from_json, to_json
+from streammach.system.errors import DiskError, MismatchError, ModelError, clean
+from streammach.system.files.folders import commit_folder, make_folder, remove_folder
+from streammach.system.files.reading import read_small, sha256
+from streammach.system.files.writing import write_atomic
 
 TENSORS, DOCUMENT = "found.safetensors", "found.json"
 LEAST_SECONDS = 3.0  # what took less is found again as fast

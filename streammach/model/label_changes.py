@@ -15,11 +15,11 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from streammach.errors import BudgetError, DataError, UsageError, clean
-from streammach.files.raw_text import text_lines
-from streammach.machine import UNLIMITED, size_text
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
+from streammach.system.errors import BudgetError, DataError, UsageError, clean
+from streammach.system.files.raw_text import text_lines
+from streammach.system.machine import UNLIMITED, size_text
 
 COPIES = 4  # of a new name or title: in a list, joined, in the model, as it is written
 

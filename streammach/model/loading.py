@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import BudgetError, clean
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
-from streammach.machine import memory_limit, size_text
 from streammach.model.coding import (
     COUNTS,
     LATE,
@@ -50,6 +48,8 @@ from streammach.rows.names import Names
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights
+from streammach.system.errors import BudgetError, clean
+from streammach.system.machine import memory_limit, size_text
 
 Arrays = dict[str, NDArray[Any]]
 WORDS = 1 << 18  # of weights that are packed at once

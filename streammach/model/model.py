@@ -11,15 +11,8 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import clean
-from streammach.figures import HeldOutMetrics
-from streammach.files.destinations import Destination
-from streammach.files.folders import make_folder, temporary_folder
-from streammach.files.writing import write_atomic
-from streammach.formats import MODEL_FORMAT
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
-from streammach.machine import give_back
 from streammach.model.calibration import Calibration
 from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, CodeBuffer, Coded, encode
 from streammach.model.document import (
@@ -60,16 +53,23 @@ from streammach.model.tensors import (
     header_bytes,
     write_tensors,
 )
+from streammach.options.annotated import check_options
+from streammach.options.documents import to_json
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.formats import MODEL_FORMAT
+from streammach.options.model_spec import ModelSpec
+from streammach.options.recipe import Recipe
+from streammach.options.reported import Reported
+from streammach.options.training import TrainSpec
+from streammach.options.types import Ranker
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
-from streammach.spec.annotated import check_options
-from streammach.spec.documents import to_json
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.recipe import Recipe
-from streammach.spec.reported import Reported
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Ranker
+from streammach.system.errors import clean
+from streammach.system.files.destinations import Destination
+from streammach.system.files.folders import make_folder, temporary_folder
+from streammach.system.files.writing import write_atomic
+from streammach.system.machine import give_back
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

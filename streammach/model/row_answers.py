@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import Explanation
-from streammach.forks import ForkSafeLock
 from streammach.model.thresholds import Curve, find_threshold
+from streammach.options.annotated import check_options
+from streammach.options.figures import Explanation
 from streammach.rows.names import Label
-from streammach.spec.annotated import check_options
+from streammach.system.forks import ForkSafeLock
 
 if TYPE_CHECKING:
     from streammach.prediction.predictor import Predictor

@@ -14,11 +14,9 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from streammach.errors import BudgetError, UsageError
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
-from streammach.machine import size_text
 from streammach.model.coding import CODERS, COUNTS, LATE, NEAR, encode
 from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
@@ -32,7 +30,9 @@ from streammach.rows.quantize import (
     round_halves,
     round_rows,
 )
-from streammach.threads import Workers, in_turn
+from streammach.system.errors import BudgetError, UsageError
+from streammach.system.machine import size_text
+from streammach.system.threads import Workers, in_turn
 
 PIECE_BYTES = 2 << 20  # of float32 weights that are narrowed at once
 TRUST = 0.25  # fewer repetitions say less: their weight beside counts falls with this power

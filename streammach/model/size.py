@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streammach.errors import clean
 from streammach.model import loading
 from streammach.model.coding import NEAR, PIECE_WORDS
 from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
 from streammach.model.model import Model, folder_of
 from streammach.model.tensors import damage_error, open_tensors
+from streammach.options.model_spec import ModelSpec
+from streammach.options.recipe import Recipe
 from streammach.rows.packed import PackedCounts, PackedRows
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.recipe import Recipe
+from streammach.system.errors import clean
 
 PACKING_BYTES = 8 << 20  # of weights on their way
 

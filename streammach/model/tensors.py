@@ -21,13 +21,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DivergedError, ModelError, clean
-from streammach.files.reading import PIECE, disk_error, regular
-from streammach.files.writing import Writer
+from streammach.options.documents import from_json
+from streammach.options.types import Count
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
-from streammach.spec.documents import from_json
-from streammach.spec.types import Count
-from streammach.threads import Workers, in_turn
+from streammach.system.errors import DivergedError, ModelError, clean
+from streammach.system.files.reading import PIECE, disk_error, regular
+from streammach.system.files.writing import Writer
+from streammach.system.threads import Workers, in_turn
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError, clean
 from streammach.rows.block import RowBlock
+from streammach.system.errors import UsageError, clean
 
 ALL = -1  # stands for all labels together
 POINTS, LABEL_POINTS = 100, 10  # of the curve of all labels, and of one label's

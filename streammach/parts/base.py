@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from streammach.errors import check_word
-from streammach.figures import HeldOutMetrics
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.training import TrainSpec
 from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import Switch
 from streammach.parts.training_record import Decision, FirstFit, Training, Trials
 from streammach.rows.dense import RowMap
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
+from streammach.system.errors import check_word
 
 
 class SearchStage(Protocol):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from streammach.spec.config import PartPlan
+from streammach.options.config import PartPlan
 
 # What several parts reckon with, of the machine of docs/planner.md.
 RATES = 3.3  # trials of a search of learning rates, on average

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.training import TrainSpec
 from streammach.parts.base import Part
 from streammach.parts.expected import PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
 
 PARTS: dict[str, Part] = {
     part.name: part

@@ -15,26 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend
-from streammach.clock import Clock
-from streammach.data.holdout import HeldOut
-from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted
-from streammach.figures import HeldOutMetrics
-from streammach.files.reading import disk_errors, regular
-from streammach.files.workplaces import GOES_ON
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.model.findings import Findings
 from streammach.model.model import Model
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.plan import Plan
+from streammach.options.training import TrainingOptions, TrainSpec
+from streammach.options.types import Ranker, Transform
 from streammach.prediction.ranking import Ranking
-from streammach.processes import StopSignals
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.rows.pairs import CountWeights
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
-from streammach.spec.types import Ranker, Transform
-from streammach.stages import Stages, StageState
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import HeldOut
+from streammach.system.clock import Clock
+from streammach.system.errors import Interrupted
+from streammach.system.files.reading import disk_errors, regular
+from streammach.system.files.workplaces import GOES_ON
+from streammach.system.processes import StopSignals
+from streammach.system.stages import Stages, StageState
 
 LOG = "log.jsonl"
 LOGGER = logging.getLogger("streammach")

@@ -13,20 +13,20 @@ from msgspec import UNSET
 
 from streammach import hashing
 from streammach.backends.registry import BACKENDS
-from streammach.errors import DeviceError, UsageError
-from streammach.machine import cores
+from streammach.options.byte_lines import Limits, Line, bytes_in
+from streammach.options.config import Batching, Placement, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.model_spec import ModelShape
+from streammach.options.optimizers import USUAL
+from streammach.options.plan import Option
 from streammach.parts.base import Part, switch_value
 from streammach.parts.expected import AccuracyDrop, Choice, Fit, sentences
 from streammach.parts.registry import PARTS, parts_of_plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import SPREAD, cost, query
 from streammach.planning.ledger import ledger
-from streammach.spec.byte_lines import Limits, Line, bytes_in
-from streammach.spec.config import Batching, Placement, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.model_spec import ModelShape
-from streammach.spec.optimizers import USUAL
-from streammach.spec.plan import Option
+from streammach.system.errors import DeviceError, UsageError
+from streammach.system.machine import cores
 
 # What a model loses against a larger one of the same data, alike on the data sets measured, in
 # points: hundredths of the mean of accuracy and top-5 accuracy, or of precision at 1 and 5. With

@@ -11,10 +11,20 @@ from typing import Any
 
 from streammach import hashing
 from streammach.backends.registry import BACKENDS, on_device
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError
-from streammach.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
-from streammach.machine import (
+from streammach.options.byte_lines import Limits, Line, bytes_in
+from streammach.options.facts import DataFacts
+from streammach.options.model_spec import ModelShape, ModelSpec
+from streammach.options.plan import Option, Plan
+from streammach.parts.registry import weighed_parts
+from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
+from streammach.planning.constraints import Constraints
+from streammach.planning.cost import moved_bytes
+from streammach.planning.ledger import ledger
+from streammach.planning.speed import known_speed
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError
+from streammach.system.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
+from streammach.system.machine import (  # fmt: skip
     MemoryLimit,
     advise_memory,
     memory_limit,
@@ -22,17 +32,7 @@ from streammach.machine import (
     size_text,
     time_text,
     training_budget,
-)  # fmt: skip
-from streammach.parts.registry import weighed_parts
-from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
-from streammach.planning.constraints import Constraints
-from streammach.planning.cost import moved_bytes
-from streammach.planning.ledger import ledger
-from streammach.planning.speed import known_speed
-from streammach.spec.byte_lines import Limits, Line, bytes_in
-from streammach.spec.facts import DataFacts
-from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.plan import Option, Plan
+)
 
 SHOWN = 9
 NOTHING_DONE = "Nothing was allocated"

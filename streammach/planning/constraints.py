@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS
-from streammach.errors import UsageError, check_word, no_option
-from streammach.machine import parse_seconds, parse_size
-from streammach.parts.switches import SWITCHES
-from streammach.spec.annotated import check_record
-from streammach.spec.optimizers import OPTIMIZERS
-from streammach.spec.option_fields import (
+from streammach.options.annotated import check_record
+from streammach.options.optimizers import OPTIMIZERS
+from streammach.options.option_fields import (
     OptionFacts,
     add_attributes,
     declared_options,
@@ -22,11 +19,14 @@ from streammach.spec.option_fields import (
     option,
     word_options,
 )
-from streammach.spec.training import TrainingOptions
-from streammach.spec.types import MOST, Weights
+from streammach.options.training import TrainingOptions
+from streammach.options.types import MOST, Weights
+from streammach.parts.switches import SWITCHES
+from streammach.system.errors import UsageError, check_word, no_option
+from streammach.system.machine import parse_seconds, parse_size
 
 if TYPE_CHECKING:  # commands are made of the fields alone
-    from streammach.spec.plan import Option
+    from streammach.options.plan import Option
 
 OF_PARTS = {one.option: OptionFacts(help=one.help, words=one.words) for one in SWITCHES.values()}
 TOO_SMALL = "{} is too small"  # of a number below its range

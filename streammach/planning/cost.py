@@ -7,11 +7,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from streammach.backends.kinds import Rates
+from streammach.options.config import RunConfig
+from streammach.options.facts import DataFacts
 from streammach.parts.expected import RATES
 from streammach.parts.registry import bytes_of_parts, parts_of_plan, times_of_parts
 from streammach.planning.speed import rates_of
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
 
 EPOCHS = {False: 5, True: 12}  # of a training, by dense
 SEARCH_SHARE = 0.15  # of the rows that a training passes, what the trials of its search pass

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.reader import Reader
-from streammach.data.row_groups import equal_rows_bytes
-from streammach.data.row_order import OrderReader
-from streammach.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
+from streammach.options.byte_lines import Line
+from streammach.options.config import Batching, RunConfig
+from streammach.options.facts import DataFacts
 from streammach.parts.expected import PartBytes
 from streammach.parts.registry import PARTS, bytes_of_parts, said_of
 from streammach.prediction.quantized import QuantizedForward
-from streammach.spec.byte_lines import Line
-from streammach.spec.config import Batching, RunConfig
-from streammach.spec.facts import DataFacts
+from streammach.store.reader import Reader
+from streammach.store.row_groups import equal_rows_bytes
+from streammach.store.row_order import OrderReader
+from streammach.system.jit import CODE_BYTES, COMPILER_BYTES, LISTS_CODE_BYTES
 
 COUNT_BYTES = 8  # of the rows that hold a feature or have a class
 LABELS_SPREAD = 1.5  # labels of held-out rows, by those of as many rows of the mean

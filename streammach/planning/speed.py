@@ -15,7 +15,7 @@ import platformdirs
 
 from streammach.backends.kinds import Rates
 from streammach.backends.registry import BACKENDS
-from streammach.kernel_cache import keep, read_own_file
+from streammach.system.kernel_cache import keep, read_own_file
 
 REFERENCE = 0.144e-9  # seconds of one thread for a value and a column, on the reference machine
 FEATURES, COLUMNS, ROWS, ROW_VALUES = 20_000, 512, 512, 30

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import label_name
-from streammach.data.memory_labels import find_lists
-from streammach.data.tables.values import canonical
-from streammach.errors import BudgetError, DataError, UsageError, clean
-from streammach.files.raw_text import text_lines
-from streammach.machine import size_text
+from streammach.conversion.memory_labels import find_lists
+from streammach.inputs.label_arrays import label_name
+from streammach.inputs.tables.values import canonical
 from streammach.model.model import Model
+from streammach.options.annotated import check_options
+from streammach.options.model_spec import ModelSpec
 from streammach.prediction.ranking import LISTED_BYTES, ClassScorer, Top
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
 from streammach.rows.names import MAX_NAME, NameIndex
-from streammach.spec.annotated import check_options
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.errors import BudgetError, DataError, UsageError, clean
+from streammach.system.files.raw_text import text_lines
+from streammach.system.machine import size_text
 
 SHARE = 16  # a part of the classes below which each of them is scored for itself
 SPARE = 32  # classes that are ranked beyond those that are expected to be needed

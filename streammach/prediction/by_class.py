@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.label_arrays import raw_name
-from streammach.errors import UsageError, clean
-from streammach.files.destinations import told_by_start
+from streammach.inputs.label_arrays import raw_name
+from streammach.options.reported import FigureTable
 from streammach.prediction.metrics import IdCounts
 from streammach.prediction.output import NUMBER, CsvOutput, Delimited, TextOutput
 from streammach.prediction.ranked_rows import RankedRows
 from streammach.rows.names import SEPARATOR, Label, Names, in_namespace, namespaces
-from streammach.spec.reported import FigureTable
+from streammach.system.errors import UsageError, clean
+from streammach.system.files.destinations import told_by_start
 
 EXAMPLES = 3  # rows that are named of each class
 MOST_PAIRS = 1 << 19  # of classes that are told apart; where there are more, rare ones are left out

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from streammach.errors import DataError
-from streammach.figures import Explanation
-from streammach.files.urls import locate
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
+from streammach.options.figures import Explanation
+from streammach.options.types import Ranker
 from streammach.prediction.evaluate import Evaluation, sum_metrics
 from streammach.prediction.explain import explanations
 from streammach.prediction.inputs import InputCounts, Room, rows_of
@@ -25,10 +24,11 @@ from streammach.prediction.metric_table import EvaluationRequest, rankings_of
 from streammach.prediction.metrics import Bin, Reliability, RowGroup, Tenth
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import LEAST_VALUES
-from streammach.progress import Told
 from streammach.rows.block import RowBlock
-from streammach.simd import LANES
-from streammach.spec.types import Ranker
+from streammach.system.errors import DataError
+from streammach.system.files.urls import locate
+from streammach.system.progress import Told
+from streammach.system.simd import LANES
 
 ROWS = 20_000
 DEPTH_ROWS = 2_000  # the repetitions' curve ranks all rows again for every point

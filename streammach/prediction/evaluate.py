@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 
 from streammach.backends.protocol import Backend
-from streammach.data.bad_rows import BadRows, listed_rows, rejects_list, skipping
-from streammach.data.identity import PLACE
-from streammach.data.label_arrays import Labels
-from streammach.data.memory_labels import name_as_cells, take_rows, to_labels
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
-from streammach.errors import DataError, UsageError, clean, type_name
-from streammach.figures import HeldOutMetrics, figures_text
-from streammach.files.urls import locate
+from streammach.conversion.memory_labels import name_as_cells, take_rows, to_labels
+from streammach.inputs.bad_rows import BadRows, listed_rows, rejects_list, skipping
+from streammach.inputs.identity import PLACE
+from streammach.inputs.label_arrays import Labels
+from streammach.inputs.source_options import GUESSED, SourceOptions
+from streammach.inputs.tables.memory_objects import as_rows, is_pair, is_table, rows_and_labels
 from streammach.model.model import Model
+from streammach.options.annotated import check_options
+from streammach.options.estimators import estimators as all_estimators
+from streammach.options.figures import HeldOutMetrics, figures_text
+from streammach.options.option_fields import add_parameters
+from streammach.options.reported import FigureTable, Reported
+from streammach.options.types import Estimator, Ranker, Transform
 from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
@@ -31,15 +34,12 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
-from streammach.progress import Wanted, show_progress
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
-from streammach.spec.annotated import check_options
-from streammach.spec.estimators import estimators as all_estimators
-from streammach.spec.option_fields import add_parameters
-from streammach.spec.reported import FigureTable, Reported
-from streammach.spec.types import Estimator, Ranker, Transform
+from streammach.system.errors import DataError, UsageError, clean, type_name
+from streammach.system.files.urls import locate
+from streammach.system.progress import Wanted, show_progress
 
 ONE_LABEL = {"rows": "one label each"}  # of a field that says nothing of rows with lists
 

@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP
 from streammach.counts.neighbour_search import NeighbourSearch
-from streammach.data.tables.word_places import Places
-from streammach.errors import UsageError
-from streammach.figures import Contribution, Explanation
+from streammach.inputs.tables.word_places import Places
 from streammach.linear.late import BEST
 from streammach.linear.scorer import open_scorer
 from streammach.model.model import Model
+from streammach.options.estimators import BLEND, ESTIMATORS, MEDIAN, MINIMUM, SUM, USUAL
+from streammach.options.figures import Contribution, Explanation
+from streammach.options.types import Ranker
 from streammach.prediction.ranking import Ranking, frequency_scores, knows_frequencies
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
 from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
 from streammach.rows.transforms import transform_block
-from streammach.spec.estimators import BLEND, ESTIMATORS, MEDIAN, MINIMUM, SUM, USUAL
-from streammach.spec.types import Ranker
+from streammach.system.errors import UsageError
 
 # What is no feature's: of counts, of hashed models, and what the listed features leave over.
 LINES = ("prior", "neighbours", "classifiers", "bias", "cosines", "normaliser", "rest")

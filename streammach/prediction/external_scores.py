@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.identity import PLACE
-from streammach.data.label_arrays import Labels
-from streammach.data.memory_labels import to_labels
-from streammach.errors import DataError, UsageError
+from streammach.conversion.memory_labels import to_labels
+from streammach.inputs.identity import PLACE
+from streammach.inputs.label_arrays import Labels
+from streammach.options.annotated import check_options
 from streammach.prediction.evaluate import Evaluation, evaluation_of, with_labels
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
@@ -23,7 +23,7 @@ from streammach.prediction.scorer_sum import BestLabels
 from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
-from streammach.spec.annotated import check_options
+from streammach.system.errors import DataError, UsageError
 
 CELLS = 1 << 20  # scores that are brought into order at a time
 NOTHING = -2  # in the place of a class: it is none, and no unknown label either

@@ -10,20 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.identity import PLACE
-from streammach.data.source_options import SourceOptions, TableOptions
-from streammach.data.tables.memory_objects import (
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.identity import PLACE
+from streammach.inputs.source_options import SourceOptions, TableOptions
+from streammach.inputs.tables.memory_objects import (
     NUMBERS,
     as_rows,
     is_recipe_table,
     is_table,
     to_matrix,
 )
-from streammach.data.tables.memory_tables import MemorySource
-from streammach.data.tables.word_places import Places, add_places
-from streammach.errors import DataError, UsageError
+from streammach.inputs.tables.memory_tables import MemorySource
+from streammach.inputs.tables.word_places import Places, add_places
 from streammach.model.model import Model
+from streammach.options.annotated import check_options
+from streammach.options.types import Multilabel
 from streammach.rows.arrays import csr_array, is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -31,8 +32,7 @@ from streammach.rows.columns import ids_by_number
 from streammach.rows.known import KnownFeatures
 from streammach.rows.names import Label, Names
 from streammach.rows.vocabulary import Vocabulary
-from streammach.spec.annotated import check_options
-from streammach.spec.types import Multilabel
+from streammach.system.errors import DataError, UsageError
 
 
 class ModelRows:

@@ -10,25 +10,25 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.matrices.zarr_folders import is_matrix_folder
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.sources import open_source, tables_of
-from streammach.data.store.dataset import Dataset
-from streammach.data.store.root import check_recipe
-from streammach.data.tables.document_folder import is_document_folder
-from streammach.errors import UsageError
-from streammach.files.raw_text import is_piped
-from streammach.files.urls import Url
-from streammach.jit import remember_compiled_work
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.matrices.zarr_folders import is_matrix_folder
+from streammach.inputs.source_options import GUESSED, SourceOptions
+from streammach.inputs.sources import open_source, tables_of
+from streammach.inputs.tables.document_folder import is_document_folder
 from streammach.model.model import Model
+from streammach.options.byte_lines import Line, bytes_in
 from streammach.prediction.in_memory import no_recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
-from streammach.spec.byte_lines import Line, bytes_in
+from streammach.store.dataset import Dataset
+from streammach.store.root import check_recipe
+from streammach.system.errors import UsageError
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.urls import Url
+from streammach.system.jit import remember_compiled_work
 
 T = TypeVar("T")
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from streammach.errors import UsageError
 from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities
 from streammach.model.model import Model
+from streammach.options.estimators import BLEND, estimators
+from streammach.options.types import Ranker
 from streammach.prediction.by_class import (
     EACH_BYTES,
     MOST_PAIRS,
@@ -54,8 +55,7 @@ from streammach.prediction.metrics import (
 )
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
 from streammach.prediction.selection_metrics import measure_ids
-from streammach.spec.estimators import BLEND, estimators
-from streammach.spec.types import Ranker
+from streammach.system.errors import UsageError
 
 MOST_AT = 1000  # largest k of a metric
 NAN = float("nan")

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from streammach import hashing
 from streammach.backends.protocol import Ranked
-from streammach.errors import BudgetError
-from streammach.machine import advise_memory, size_text
 from streammach.model.added import NewClasses
 from streammach.model.model import Model
+from streammach.options.types import Transform
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.rows.transforms import transform_block
-from streammach.spec.types import Transform
+from streammach.system.errors import BudgetError
+from streammach.system.machine import advise_memory, size_text
 
 # Of a value and of a row that are kept: as they came, joined, in the order of their classes, and
 # the pairs that are made of them.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.source_options import BadRowOptions
-from streammach.spec.estimators import rankers
-from streammach.spec.option_fields import option, read_numbers
+from streammach.inputs.source_options import BadRowOptions
+from streammach.options.estimators import rankers
+from streammach.options.option_fields import option, read_numbers
 
 
 @dataclass(frozen=True, kw_only=True)

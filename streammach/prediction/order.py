@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.dataset import Dataset
-from streammach.files.folders import make_folder, scratch, temporary_folder
-from streammach.files.raw_text import is_piped
-from streammach.files.reading import check_free, disk_errors, regular
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import is_store
 from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.scorer_sum import Predictions, ScorerSum
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
-from streammach.threads import ahead
+from streammach.store.dataset import Dataset
+from streammach.system.files.folders import make_folder, scratch, temporary_folder
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.reading import check_free, disk_errors, regular
+from streammach.system.threads import ahead
 
 GIVEN_ROWS = 1 << 14  # that are yielded at a time
 PLACE_BYTES = 16  # of a row's place, while rows are sorted

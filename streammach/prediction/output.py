@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.tables.arrow_rows import arrow
-from streammach.errors import UNSAFE, StreammachError, escape_controls
-from streammach.figures import Explanation
+from streammach.inputs.tables.arrow_rows import arrow
+from streammach.options.figures import Explanation
 from streammach.prediction.explain import LINES, reasons_array
 from streammach.prediction.scorer_sum import Predictions
 from streammach.rows.names import Names
+from streammach.system.errors import UNSAFE, StreammachError, escape_controls
 
 Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them
 NUMBER = "%.6g"

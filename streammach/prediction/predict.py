@@ -13,15 +13,12 @@ from pathlib import Path
 
 from isal import igzip
 
-from streammach.data.bad_rows import listed_rows, rejects_list, skipping
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.errors import DiskError, UsageError, check_word
-from streammach.files.destinations import Destination, is_stream, not_regular
-from streammach.files.raw_text import is_piped
-from streammach.files.reading import PIECE, disk_error
-from streammach.files.urls import locate
-from streammach.files.writing import Writer
+from streammach.inputs.bad_rows import listed_rows, rejects_list, skipping
+from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.model.model import Model, folder_of
+from streammach.options.annotated import check_options
+from streammach.options.option_fields import add_parameters
+from streammach.options.types import Ranker
 from streammach.prediction.allowed import LabelFile
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
@@ -30,11 +27,14 @@ from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
 from streammach.prediction.scorer_sum import Predictions
-from streammach.progress import Wanted, for_stream, show_progress
-from streammach.spec.annotated import check_options
-from streammach.spec.option_fields import add_parameters
-from streammach.spec.types import Ranker
-from streammach.threads import ahead
+from streammach.system.errors import DiskError, UsageError, check_word
+from streammach.system.files.destinations import Destination, is_stream, not_regular
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.reading import PIECE, disk_error
+from streammach.system.files.urls import locate
+from streammach.system.files.writing import Writer
+from streammach.system.progress import Wanted, for_stream, show_progress
+from streammach.system.threads import ahead
 
 PACKED = ".gz"
 START_BYTES = 1 << 16

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streammach.machine import budget
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
 from streammach.prediction.explain import LINES, WORK_BYTES
 from streammach.prediction.output import Shape
+from streammach.system.machine import budget
 
 
 @dataclass(frozen=True, kw_only=True)

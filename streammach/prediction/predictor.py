@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.registry import open_to_predict
-from streammach.data.bad_rows import BadRows
-from streammach.data.memory_labels import label_values
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.tables.memory_objects import as_rows
-from streammach.errors import UsageError, check_word
-from streammach.figures import Explanation
-from streammach.files.urls import locate
-from streammach.machine import budget, cores
+from streammach.conversion.memory_labels import label_values
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.source_options import GUESSED, SourceOptions
+from streammach.inputs.tables.memory_objects import as_rows
 from streammach.model.model import Model
 from streammach.model.size import size_in_memory
+from streammach.options.annotated import check_options
+from streammach.options.estimators import BLEND, rankers
+from streammach.options.figures import Explanation
+from streammach.options.types import Ranker
 from streammach.prediction.allowed import Allowed, SomeLabels
 from streammach.prediction.explain import explanations
 from streammach.prediction.in_memory import ModelRows
@@ -31,9 +31,9 @@ from streammach.prediction.ranking import Top
 from streammach.prediction.room import NOTHING, Input, Task, room_for
 from streammach.prediction.scorer_sum import Predictions, ScorerSum
 from streammach.rows.block import RowBlock
-from streammach.spec.annotated import check_options
-from streammach.spec.estimators import BLEND, rankers
-from streammach.spec.types import Ranker
+from streammach.system.errors import UsageError, check_word
+from streammach.system.files.urls import locate
+from streammach.system.machine import budget, cores
 
 FEW_IDS = 256  # whose labels are looked up one by one
 

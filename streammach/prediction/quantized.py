@@ -15,13 +15,13 @@ from streammach.hashing import code_type
 from streammach.model.coding import CODERS, PIECE_WORDS
 from streammach.model.document import Width
 from streammach.model.shrink import LEVELS, weights_as
+from streammach.options.config import RunConfig
+from streammach.options.estimators import EstimatorKind
+from streammach.options.model_spec import ModelSpec
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import product
-from streammach.simd import LANES
-from streammach.spec.config import RunConfig
-from streammach.spec.estimators import EstimatorKind
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.simd import LANES
 
 CODING_BYTES = 6  # of a word of a piece that is coded
 DENSE_ROWS = 512  # for which weights are narrowed once

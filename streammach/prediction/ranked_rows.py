@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError
 from streammach.model.calibration import CANDIDATES, TINY
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.scorer_sum import BestLabels
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.system.errors import UsageError
 
 
 class ClassFacts(NamedTuple):

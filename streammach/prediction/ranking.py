@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import CodedClasses, join_lists, score_listed
 from streammach.backends.protocol import Ranked
 from streammach.counts.scores import CountScorer, HashedBlock, best_once
-from streammach.errors import DataError
 from streammach.linear.late import BEST, LateLabels, rank_again
 from streammach.linear.scorer import Scorer
 from streammach.linear.weights import LinearScorer
 from streammach.model.model import Model
+from streammach.options.estimators import BLEND, ESTIMATORS
+from streammach.options.types import Estimator, Ranker, Transform
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists, offer_listed
 from streammach.rows.transforms import transform_block
-from streammach.spec.estimators import BLEND, ESTIMATORS
-from streammach.spec.types import Estimator, Ranker, Transform
+from streammach.system.errors import DataError
 
 LOGS_BYTES = 16 << 20  # of bucket logarithms held at once
 LISTED = 1 << 18  # listed classes that are scored at once

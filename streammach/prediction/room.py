@@ -11,25 +11,25 @@ from typing import Literal
 from streammach.backends.kinds import Work
 from streammach.backends.registry import BACKENDS, choose_device
 from streammach.counts.scores import CountScorer
-from streammach.data.source import TEXT_PIECE_BYTES
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.sources import open_source
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, UsageError
-from streammach.files.raw_text import is_piped
-from streammach.files.urls import locate
-from streammach.jit import CACHE_DIR, CODE_BYTES, compiler_bytes
-from streammach.machine import MemoryBudget, advise_memory, cores, size_text
-from streammach.machine import budget as budget_of
+from streammach.inputs.source import TEXT_PIECE_BYTES
+from streammach.inputs.source_options import GUESSED, SourceOptions
+from streammach.inputs.sources import open_source
 from streammach.model.size import ModelSize, size_in_file
+from streammach.options.byte_lines import Line, bytes_in
+from streammach.options.config import RunConfig
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import Room, is_store
 from streammach.prediction.ranking import FREQUENCY_BYTES
-from streammach.rehearsals import compile_first
 from streammach.rows.name_table import table_bytes
 from streammach.rows.names import NameIndex
-from streammach.spec.byte_lines import Line, bytes_in
-from streammach.spec.config import RunConfig
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError, UsageError
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.urls import locate
+from streammach.system.jit import CACHE_DIR, CODE_BYTES, compiler_bytes
+from streammach.system.machine import MemoryBudget, advise_memory, cores, size_text
+from streammach.system.machine import budget as budget_of
+from streammach.system.rehearsals import compile_first
 
 Task = Literal["add", "change", "evaluate", "predict", "report", "rows"]
 READ_VALUES, READ_ROWS = 1 << 20, 1 << 14  # that are held at a time, where there is room

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend
 from streammach.counts.scores import CountScorer
-from streammach.errors import UsageError
 from streammach.linear.late import BEST
 from streammach.linear.scorer import open_scorer
 from streammach.linear.weights import LinearScorer
 from streammach.model.calibration import CANDIDATES, class_probabilities, label_probabilities
 from streammach.model.model import Model
+from streammach.options.annotated import check_options
+from streammach.options.estimators import BLEND
+from streammach.options.reported import Reported
+from streammach.options.types import Ranker
 from streammach.prediction.allowed import Allowed, KnownLabels
 from streammach.prediction.explain import Explainer, reason_type
 from streammach.prediction.ranking import (
@@ -31,11 +34,8 @@ from streammach.prediction.ranking import (
 )
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
-from streammach.spec.annotated import check_options
-from streammach.spec.estimators import BLEND
-from streammach.spec.reported import Reported
-from streammach.spec.types import Ranker
-from streammach.threads import Workers, pieces_of
+from streammach.system.errors import UsageError
+from streammach.system.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # of rows whose lists of classes are scored
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.dataset import Dataset
-from streammach.figures import HeldOutMetrics
 from streammach.model.calibration import (
     TINY,
     Calibration,
@@ -19,9 +17,11 @@ from streammach.model.calibration import (
     label_probabilities,
     own_logs,
 )
+from streammach.options.figures import HeldOutMetrics
 from streammach.prediction.metrics import MOST, label_gains
 from streammach.prediction.ranking import Ranking
 from streammach.rows.block import RowBlock, evenly
+from streammach.store.dataset import Dataset
 
 SCALED_ROWS = 900  # by which scores become probabilities: two numbers, and too few for a line
 LEAST = 1e-30  # of a weight that something is divided by

@@ -6,16 +6,16 @@ import os
 
 import numpy as np
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.source_options import SourceOptions
-from streammach.files.raw_text import is_piped
-from streammach.files.urls import locate
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.source_options import SourceOptions
 from streammach.model.model import Model
 from streammach.prediction.diagnose import compile_model
 from streammach.prediction.evaluate import sum_metrics
 from streammach.prediction.inputs import InputCounts, Room, rows_of
 from streammach.prediction.metric_table import EvaluationRequest
 from streammach.prediction.predictor import Predictor
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.urls import locate
 
 FEW = Room(rows=64, values=1 << 12, sorted_bytes=1 << 20, lines=())
 

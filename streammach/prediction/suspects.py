@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.store.dataset import Dataset
-from streammach.errors import UsageError
-from streammach.files.destinations import Foreign, told_by_start
 from streammach.model.calibration import CANDIDATES, label_probabilities
+from streammach.options.reported import FigureTable
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.by_class import table_text
 from streammach.prediction.output import Delimited, TextOutput
@@ -23,7 +21,9 @@ from streammach.prediction.predictor import Predictor
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
-from streammach.spec.reported import FigureTable
+from streammach.store.dataset import Dataset
+from streammach.system.errors import UsageError
+from streammach.system.files.destinations import Foreign, told_by_start
 
 # What is said of a row: its number; its label, of lists one of them, or -1 for one that is missing;
 # the best class that is none of its labels, -1 for none; probabilities of both; ln of the odds of

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
+from streammach.system.jit import Array, Number, kernel
 
 
 def _mix(z: NDArray[np.uint64]) -> None:

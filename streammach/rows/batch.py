@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
+from streammach.options.types import Transform
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import NONE, LabelLists
 from streammach.rows.transforms import TRANSFORMS
-from streammach.spec.types import Transform
-from streammach.threads import Workers, in_pieces
+from streammach.system.jit import Array, kernel
+from streammach.system.threads import Workers, in_pieces
 
 RADIX_BITS = 11
 POINTERS = {"indptr", "label_starts"}

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import lower_bound
+from streammach.system.jit import Array, Number, kernel
 
 
 class CandidateLists(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.arrays import sort_numbers
 from streammach.rows.block import RowBlock
-from streammach.simd import prefetch
+from streammach.system.jit import Array, kernel
+from streammach.system.simd import prefetch
 
 COUNTED_ROW = 256  # up to so many values, counting the smaller ids of each is faster than sorting
 AHEAD, LINE_VALUES = 6, 16  # rows whose memory is asked for early; ids in a line of the cache

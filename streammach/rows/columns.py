@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError
-from streammach.jit import Array, kernel
 from streammach.rows.layouts import ends
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
+from streammach.system.errors import DataError
+from streammach.system.jit import Array, kernel
 
 KEPT_COLUMNS = 1 << 22  # ids of more columns are looked up each time, so that memory is bounded
 NOT_YET = -2

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.label_lists import LabelLists
-from streammach.simd import trailing_zeros
+from streammach.system.jit import Array, kernel
+from streammach.system.simd import trailing_zeros
 
 BITS = 14
 REGISTERS = 1 << BITS

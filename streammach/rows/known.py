@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError
-from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize, without_zeros
 from streammach.rows.names import SEPARATOR, NameIndex, Names
+from streammach.system.errors import DataError
+from streammach.system.jit import Array, kernel
 
 LONG_ROW = 512  # values from which on sorting them one by one is slow
 HAT = bytes([SEPARATOR])

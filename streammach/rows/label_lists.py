@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.arrays import sort_numbers
+from streammach.system.jit import Array, kernel
 
 SHORT = 64  # labels of a row that are sorted in place
 LOW32 = 0xFFFFFFFF

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
-from streammach.simd import PADDING, load8, low_bytes, prefetch
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import PADDING, load8, low_bytes, prefetch
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

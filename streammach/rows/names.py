@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DataError, StoreError, clean
-from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     EMPTY,
     SLOT_BYTES,
@@ -26,7 +24,9 @@ from streammach.rows.name_table import (
     pad_bytes,
 )
 from streammach.rows.texts import Texts
-from streammach.simd import PADDING
+from streammach.system.errors import DataError, StoreError, clean
+from streammach.system.jit import Array, kernel
+from streammach.system.simd import PADDING
 
 Label = int | str | bytes
 MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
+from streammach.system.jit import Array, Number, kernel
 
 SHARE, MOST_ROWS = 20, 8192  # a feature is rare if a 20th of the rows or fewer have it, so many
 # What a feature, a row, and a value or label of one take, with what makes them.

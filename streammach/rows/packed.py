@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.layouts import ends
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
-from streammach.simd import prefetch, replace_marked
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import prefetch, replace_marked
 
 OTHER = 3  # in two bits: a number that follows as a byte
 LINE = 64  # bytes

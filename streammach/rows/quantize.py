@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.arrays import NO_SIGN
+from streammach.system.jit import Array, Number, kernel
 
 TINY = np.finfo(np.float32).tiny  # the least unit
 NORMAL = np.float32(2.0**-14)  # below it float16 has fixed steps: so many a unit, all and short

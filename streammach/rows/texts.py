@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
+from streammach.system.jit import Array, kernel
 
 
 @dataclass(frozen=True)

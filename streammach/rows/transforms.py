@@ -1,7 +1,7 @@
 """What happens to the values of rows before a model sees them.
 
 A transform changes float32 values in place, row by row. A new one is a kernel here and its line in
-:data:`TRANSFORMS`; its name also goes into :data:`streammach.spec.types.Transform`.
+:data:`TRANSFORMS`; its name also goes into :data:`streammach.options.types.Transform`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
+from streammach.options.types import Transform
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Transform
+from streammach.system.jit import Array, kernel
 
 Apply = Callable[[NDArray[np.int64], NDArray[np.float32]], Any]
 

@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import StoreError
-from streammach.forks import ForkSafeLock
-from streammach.jit import Array, kernel
 from streammach.rows.name_table import (
     NO_SPACE,
     NameTable,
@@ -24,6 +21,9 @@ from streammach.rows.name_table import (
 )
 from streammach.rows.names import MAX_NAME, NO_COLUMNS, SEPARATOR, Names, TrainedColumns, kind_of
 from streammach.rows.texts import Texts
+from streammach.system.errors import StoreError
+from streammach.system.forks import ForkSafeLock
+from streammach.system.jit import Array, kernel
 
 
 class Vocabulary:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from streammach.figures import EpochFigures, figures_text, words
-from streammach.progress import JSON_SECONDS, ProgressBar, Wanted
-from streammach.spec.annotated import check_options
-from streammach.stages import StageState
+from streammach.options.annotated import check_options
+from streammach.options.figures import EpochFigures, figures_text, words
+from streammach.system.progress import JSON_SECONDS, ProgressBar, Wanted
+from streammach.system.stages import StageState
 from streammach.training.time_budget import EPOCHS
 
 
@@ -71,8 +71,8 @@ class Callback(Protocol):
     ``on_fit_start``, ``on_progress``, ``on_checkpoint``, ``on_epoch_end`` and ``on_fit_end`` are
     given the :class:`State`, ``on_search`` the :class:`streammach.training.trial.Trial` that was
     done, ``on_message`` what an optional part found, as text. ``on_stage`` is given the
-    :class:`streammach.stages.StageState` when a stage of the run begins and ends, and twice a
-    second meanwhile, by a thread of its own.
+    :class:`streammach.system.stages.StageState` when a stage of the run begins and ends, and twice
+    a second meanwhile, by a thread of its own.
     """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streammach.figures import HeldOutMetrics, words
 from streammach.model.model import Model
+from streammach.options.figures import HeldOutMetrics, words
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.predictor import Predictor

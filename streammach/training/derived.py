@@ -11,14 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from streammach.backends.registry import fallback, open_to_predict
-from streammach.data.source_options import GUESSED, SourceOptions
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DataError, UsageError
-from streammach.files.destinations import Destination
-from streammach.files.raw_text import is_piped
-from streammach.files.urls import Url, locate
-from streammach.machine import budget as budget_of
-from streammach.machine import cores, parse_size
+from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.model.added import check_open, with_classes
 from streammach.model.calibration import CANDIDATES
 from streammach.model.document import Width, not_a_model
@@ -26,14 +19,21 @@ from streammach.model.model import Model, folder_of
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
+from streammach.options.annotated import check_options
 from streammach.prediction.inputs import InputCounts, InputLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.ranked_rows import lists_of_labels
 from streammach.prediction.room import Input, Task, changing_bytes, device_for, room_for
-from streammach.progress import Told
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
-from streammach.spec.annotated import check_options
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DataError, UsageError
+from streammach.system.files.destinations import Destination
+from streammach.system.files.raw_text import is_piped
+from streammach.system.files.urls import Url, locate
+from streammach.system.machine import budget as budget_of
+from streammach.system.machine import cores, parse_size
+from streammach.system.progress import Told
 from streammach.training.run import Run
 
 ROW_BYTES = 4 << 20  # of rows of new classes, at least

@@ -7,16 +7,16 @@ import warnings
 
 import msgspec
 
-from streammach.errors import DiskError, Interrupted, MismatchError
-from streammach.figures import EpochFigures
-from streammach.files.workplaces import GOES_ON
-from streammach.machine import peak_bytes
 from streammach.model.checkpoint import Checkpoints, RunPosition
+from streammach.options.estimators import USUAL
+from streammach.options.figures import EpochFigures
+from streammach.options.training import TrainSpec
 from streammach.parts.training_record import Training
 from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
-from streammach.spec.estimators import USUAL
-from streammach.spec.training import TrainSpec
+from streammach.system.errors import DiskError, Interrupted, MismatchError
+from streammach.system.files.workplaces import GOES_ON
+from streammach.system.machine import peak_bytes
 from streammach.training.callbacks import State
 from streammach.training.loop import (
     Feed,

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.files.reading import read_small
 from streammach.model.model import Model
+from streammach.options.types import Amount, Share
 from streammach.parts.training_record import LOG
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Amount, Share
+from streammach.system.files.reading import read_small
 
 MAX_LOG = 256 << 20
 

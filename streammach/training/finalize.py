@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.figures import HeldOutMetrics, gain_text, scores_text, words
-from streammach.files.folders import remove_folder
-from streammach.files.writing import write_atomic
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
-from streammach.machine import peak_bytes, time_text
 from streammach.model.calibration import Calibration, fit_calibration
 from streammach.model.checkpoint import RunPosition
 from streammach.model.model import Model
+from streammach.options.documents import to_json
+from streammach.options.estimators import BLEND, USUAL
+from streammach.options.figures import HeldOutMetrics, gain_text, scores_text, words
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainSpec
+from streammach.options.types import Ranker
 from streammach.parts.registry import parts_of_plan, switches_of
 from streammach.parts.training_record import Decision, Training
 from streammach.prediction.evaluate import choose_estimator
@@ -28,11 +30,9 @@ from streammach.prediction.ranking import Ranking, by_hashes, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights
-from streammach.spec.documents import to_json
-from streammach.spec.estimators import BLEND, USUAL
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Ranker
+from streammach.system.files.folders import remove_folder
+from streammach.system.files.writing import write_atomic
+from streammach.system.machine import peak_bytes, time_text
 from streammach.training import model_form
 from streammach.training.compare_former import compare_with_former
 from streammach.training.events import held_bytes

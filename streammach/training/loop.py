@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend, Loss, join_losses
 from streammach.backends.registry import BACKENDS
-from streammach.data.reader import Reader
-from streammach.data.row_order import (
+from streammach.model.checkpoint import RunPosition
+from streammach.options.training import TrainSpec
+from streammach.parts.registry import parts_of_plan
+from streammach.parts.training_record import Training
+from streammach.rows.dense import RowMap
+from streammach.store.reader import Reader
+from streammach.store.row_order import (
     OrderReader,
     RowOrder,
     block_batches,
     label_lengths,
     row_lengths,
 )
-from streammach.errors import DivergedError
-from streammach.model.checkpoint import RunPosition
-from streammach.parts.registry import parts_of_plan
-from streammach.parts.training_record import Training
-from streammach.rows.dense import RowMap
-from streammach.spec.training import TrainSpec
+from streammach.system.errors import DivergedError
 
 Feed = Reader | OrderReader
 START = RunPosition()  # of an epoch

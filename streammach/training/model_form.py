@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.scores import CountScorer
-from streammach.figures import HeldOutMetrics, words
 from streammach.linear.late import LateLabels
 from streammach.linear.weights import LinearScorer, LinearWeights
-from streammach.machine import parse_size, size_text
 from streammach.model.calibration import CANDIDATES, Calibration, fit_calibration
 from streammach.model.document import Width
 from streammach.model.model import Model
@@ -31,6 +29,11 @@ from streammach.model.shrink import (
     shrink_to,
     spare_after,
 )
+from streammach.options.estimators import USUAL
+from streammach.options.figures import HeldOutMetrics, words
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import SIZES, TrainSpec
+from streammach.options.types import Ranker
 from streammach.parts.training_record import Training
 from streammach.planning.cost import FORMS
 from streammach.prediction.quantized import QuantizedForward
@@ -44,10 +47,7 @@ from streammach.prediction.selection_metrics import (
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.pairs import CountWeights
 from streammach.rows.quantize import LOWEST, nth_largest, numbers_of
-from streammach.spec.estimators import USUAL
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import SIZES, TrainSpec
-from streammach.spec.types import Ranker
+from streammach.system.machine import parse_size, size_text
 from streammach.training.time_budget import MOST_ROWS
 
 LEAST_ROWS = 50  # fewer say nothing

@@ -14,18 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.registry import choose_device
-from streammach.clock import Clock
-from streammach.data.convert import convert
-from streammach.data.holdout import row_folds
-from streammach.data.memory_rows import collect_rows
-from streammach.data.store.copies import copy_rows
-from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, UsageError, type_name
-from streammach.files.destinations import Destination
-from streammach.files.folders import make_folder, remove_folder, scratch, temporary_folder
-from streammach.files.urls import locate
-from streammach.machine import memory_limit, training_budget
+from streammach.conversion.convert import convert
+from streammach.conversion.memory_rows import collect_rows
 from streammach.model.calibration import CANDIDATES
+from streammach.options.annotated import check_options
+from streammach.options.training import TrainingOptions
 from streammach.planning.choose import limits, plan
 from streammach.planning.constraints import Constraints
 from streammach.prediction.inputs import InputCounts, StoreRows, is_store
@@ -39,11 +32,18 @@ from streammach.prediction.suspects import (
     suspects_of,
     suspicious,
 )
-from streammach.processes import run
-from streammach.progress import ProgressBar, Wanted
-from streammach.spec.annotated import check_options
-from streammach.spec.training import TrainingOptions
-from streammach.stages import StageState
+from streammach.store.copies import copy_rows
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import row_folds
+from streammach.system.clock import Clock
+from streammach.system.errors import Interrupted, UsageError, type_name
+from streammach.system.files.destinations import Destination
+from streammach.system.files.folders import make_folder, remove_folder, scratch, temporary_folder
+from streammach.system.files.urls import locate
+from streammach.system.machine import memory_limit, training_budget
+from streammach.system.processes import run
+from streammach.system.progress import ProgressBar, Wanted
+from streammach.system.stages import StageState
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.trainer import Trainer
 

@@ -14,17 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streammach.data.bad_rows import LIST
-from streammach.data.conversion.folder import ConversionFolder
-from streammach.data.store.opening import not_a_store
-from streammach.errors import UsageError, clean
-from streammach.files.destinations import Destination, Foreign, not_regular
-from streammach.files.folders import MARKER, check_ours, commit_folder, lock_file, remove_folder
-from streammach.files.reading import disk_errors, read_small
-from streammach.files.workplaces import BEGUN, LOCK, Workplace
-from streammach.files.writing import TEMPORARY, fsync_folder, remove_file, remove_temporaries
+from streammach.conversion.folder import ConversionFolder
+from streammach.inputs.bad_rows import LIST
 from streammach.model.document import DOCUMENT, MAX_DOCUMENT, not_a_model
 from streammach.parts.training_record import LOG
+from streammach.store.opening import not_a_store
+from streammach.system.errors import UsageError, clean
+from streammach.system.files.destinations import Destination, Foreign, not_regular
+from streammach.system.files.folders import (
+    MARKER,
+    check_ours,
+    commit_folder,
+    lock_file,
+    remove_folder,
+)
+from streammach.system.files.reading import disk_errors, read_small
+from streammach.system.files.workplaces import BEGUN, LOCK, Workplace
+from streammach.system.files.writing import TEMPORARY, fsync_folder, remove_file, remove_temporaries
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,

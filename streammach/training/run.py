@@ -15,21 +15,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DiskError, MismatchError, UsageError, clean
-from streammach.figures import EpochFigures, HeldOutMetrics, TrialFigures, figures_text
-from streammach.files.destinations import Destination, not_regular
-from streammach.files.reading import read_small
-from streammach.files.workplaces import Workplace
-from streammach.files.writing import TEMPORARY
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.document import DOCUMENT, not_a_model
 from streammach.model.model import Model
-from streammach.spec.documents import from_json
-from streammach.spec.estimators import check_rankers
-from streammach.spec.plan import Plan
-from streammach.spec.reported import FigureTable, Reported
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Amount, Count, Ranker
+from streammach.options.documents import from_json
+from streammach.options.estimators import check_rankers
+from streammach.options.figures import EpochFigures, HeldOutMetrics, TrialFigures, figures_text
+from streammach.options.plan import Plan
+from streammach.options.reported import FigureTable, Reported
+from streammach.options.training import TrainSpec
+from streammach.options.types import Amount, Count, Ranker
+from streammach.system.errors import DiskError, MismatchError, UsageError, clean
+from streammach.system.files.destinations import Destination, not_regular
+from streammach.system.files.reading import read_small
+from streammach.system.files.workplaces import Workplace
+from streammach.system.files.writing import TEMPORARY
 
 MAX_FILE = 256 << 20  # bytes; of 20 million numbers of held-out rows in the settings, too
 MARK = '<meta name="generator" content="streammach">'

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 import msgspec
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.holdout import check_held_out
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, MismatchError, StreammachError, UsageError, clean
-from streammach.files.folders import check_ours, lock_file, make_folder
-from streammach.files.reading import check_free, sha256
-from streammach.files.workplaces import LOCK
-from streammach.files.writing import remove_temporaries, write_atomic
-from streammach.jit import TRAINING_COMPILER_BYTES, compiler_bytes
-from streammach.machine import advise_memory, size_text
+from streammach.options.byte_lines import bytes_in
+from streammach.options.documents import encode_json, to_json
+from streammach.options.training import PROPENSITY
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
 from streammach.planning.ledger import kernels
-from streammach.rehearsals import compile_first
-from streammach.spec.byte_lines import bytes_in
-from streammach.spec.documents import encode_json, to_json
-from streammach.spec.training import PROPENSITY
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import check_held_out
+from streammach.system.errors import BudgetError, MismatchError, StreammachError, UsageError, clean
+from streammach.system.files.folders import check_ours, lock_file, make_folder
+from streammach.system.files.reading import check_free, sha256
+from streammach.system.files.workplaces import LOCK
+from streammach.system.files.writing import remove_temporaries, write_atomic
+from streammach.system.jit import TRAINING_COMPILER_BYTES, compiler_bytes
+from streammach.system.machine import advise_memory, size_text
+from streammach.system.rehearsals import compile_first
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,

@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from streammach.data.identity import name_of
-from streammach.errors import MismatchError, ModelError, UsageError, clean
-from streammach.files.urls import absolute
+from streammach.inputs.identity import name_of
 from streammach.model.checkpoint import Checkpoints, RunPosition
+from streammach.options.byte_lines import bytes_in
+from streammach.options.plan import Plan
+from streammach.options.training import TrainingOptions
+from streammach.options.types import Size
 from streammach.parts.registry import bytes_of_parts, parts_of_plan
 from streammach.parts.training_record import Training
 from streammach.planning.cost import EPOCHS
 from streammach.planning.ledger import ledger
-from streammach.spec.byte_lines import bytes_in
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
-from streammach.spec.types import Size
+from streammach.system.errors import MismatchError, ModelError, UsageError, clean
+from streammach.system.files.urls import absolute
 from streammach.training.run import (
     CHECKPOINTS,
     PART_OF_RUN,

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streammach.data.holdout import held_numbers, masked_rows
-from streammach.data.store.dataset import Dataset
-from streammach.figures import HeldOutMetrics, scores_text, words
-from streammach.files.writing import write_atomic
+from streammach.options.documents import to_json
+from streammach.options.figures import HeldOutMetrics, scores_text, words
+from streammach.options.training import PROPENSITY, TrainingOptions, TrainSpec
+from streammach.options.types import Transform
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
 from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
 from streammach.prediction.selection_metrics import weigh_labels
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transform_block
-from streammach.spec.documents import to_json
-from streammach.spec.training import PROPENSITY, TrainingOptions, TrainSpec
-from streammach.spec.types import Transform
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import held_numbers, masked_rows
+from streammach.system.files.writing import write_atomic
 from streammach.training.loop import prepare_backend
 from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, read_settings
 from streammach.training.run_part import RunPart

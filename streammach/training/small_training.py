@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from streammach.data.memory_rows import collect_rows
-from streammach.jit import TRAINING_COMPILER_BYTES, remember_compiled_work
+from streammach.conversion.memory_rows import collect_rows
+from streammach.options.plan import Plan
+from streammach.options.training import AUTO, TrainingOptions
 from streammach.parts.registry import said_of
 from streammach.planning.choose import plan as choose
 from streammach.planning.ledger import kernels
 from streammach.prediction.predict import predict
-from streammach.rehearsals import compiler
 from streammach.rows.arrays import csr_array
-from streammach.spec.plan import Plan
-from streammach.spec.training import AUTO, TrainingOptions
+from streammach.system.jit import TRAINING_COMPILER_BYTES, remember_compiled_work
+from streammach.system.rehearsals import compiler
 from streammach.training.model_form import LEAST_ROWS
 from streammach.training.trainer import Trainer
 

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from streammach import hashing
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.errors import BudgetError, DivergedError, UsageError
-from streammach.jit import CODE_BYTES
-from streammach.machine import parse_size, size_text
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
+from streammach.options.config import Batching, Placement, RunConfig
+from streammach.options.model_spec import ModelShape, ModelSpec
+from streammach.options.recipe import Recipe
+from streammach.options.training import TrainSpec
 from streammach.rows.batch import BatchSlot
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names, TrainedColumns
-from streammach.spec.config import Batching, Placement, RunConfig
-from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.spec.recipe import Recipe
-from streammach.spec.training import TrainSpec
+from streammach.system.errors import BudgetError, DivergedError, UsageError
+from streammach.system.jit import CODE_BYTES
+from streammach.system.machine import parse_size, size_text
 
 SHAPES = ((256, 8), (128, 8), (64, 6), (32, 6), (16, 6))  # B and R, the largest that fits is taken
 HASHED_CLASSES = 1 << 20  # for which hashes are drawn: how many classes will come is not known

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from streammach.clock import Clock
 from streammach.model.checkpoint import RunPosition
+from streammach.options.config import RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.plan import Plan
+from streammach.options.training import TrainingOptions
 from streammach.parts.expected import RATES, Seconds
 from streammach.parts.registry import PARTS, parts_of_plan, times_of_parts
 from streammach.parts.training_record import FirstFit
@@ -22,11 +25,8 @@ from streammach.planning.cost import (
 )
 from streammach.planning.cost import EPOCHS as PLANNED_EPOCHS
 from streammach.planning.speed import known_speed
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions
-from streammach.stages import Stages
+from streammach.system.clock import Clock
+from streammach.system.stages import Stages
 from streammach.training.run_part import PartNumber, RunPart
 
 HELD_OUT, ALONE = "held-out rows", "model of counts"

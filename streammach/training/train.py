@@ -14,22 +14,22 @@ from dataclasses import replace
 import msgspec
 
 from streammach.backends.registry import BACKENDS
-from streammach.data.holdout import hold_out, left_out
-from streammach.data.identity import name_of
-from streammach.data.store.dataset import Dataset
-from streammach.errors import Interrupted, MismatchError, ModelError
-from streammach.files.folders import remove_folder
-from streammach.files.urls import absolute
-from streammach.files.workplaces import GOES_ON
-from streammach.files.writing import write_atomic
-from streammach.jit import remember_compiled_work
+from streammach.inputs.identity import name_of
 from streammach.model.checkpoint import RunPosition
 from streammach.model.findings import Findings
+from streammach.options.documents import to_json
+from streammach.options.plan import Plan
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
-from streammach.spec.documents import to_json
-from streammach.spec.plan import Plan
-from streammach.stages import Stages
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import hold_out, left_out
+from streammach.system.errors import Interrupted, MismatchError, ModelError
+from streammach.system.files.folders import remove_folder
+from streammach.system.files.urls import absolute
+from streammach.system.files.workplaces import GOES_ON
+from streammach.system.files.writing import write_atomic
+from streammach.system.jit import remember_compiled_work
+from streammach.system.stages import Stages
 from streammach.training.epochs import Epochs
 from streammach.training.finalize import finalize, finish
 from streammach.training.run import CHECKPOINTS, KEPT, PLAN, SETTINGS, RunSettings

@@ -12,30 +12,30 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from streammach.clock import Clock
-from streammach.data.bad_rows import BadRows, skipping
-from streammach.data.class_weights import ClassWeights
-from streammach.data.memory_rows import IteratorRows, MemoryRows, collect_rows, iterator_rows
-from streammach.data.memory_sources import is_iterator
-from streammach.data.merged_rows import merge_equal_rows
-from streammach.data.source_options import TableOptions, several
-from streammach.data.store.dataset import Dataset
-from streammach.data.tables.memory_objects import is_pair
-from streammach.errors import BudgetError, UsageError, type_name
-from streammach.files.folders import temporary_folder
-from streammach.files.urls import locate
-from streammach.machine import memory_limit, parse_size, training_budget
+from streammach.conversion.memory_rows import IteratorRows, MemoryRows, collect_rows, iterator_rows
+from streammach.conversion.memory_sources import is_iterator
+from streammach.conversion.merged_rows import merge_equal_rows
+from streammach.inputs.bad_rows import BadRows, skipping
+from streammach.inputs.source_options import TableOptions, several
+from streammach.inputs.tables.memory_objects import is_pair
+from streammach.options.annotated import check_options
+from streammach.options.plan import Plan
+from streammach.options.recipe import Recipe
+from streammach.options.training import TrainingOptions
 from streammach.parts.training_record import Training
 from streammach.planning.candidates import MAX_HELD_OUT_ROWS
 from streammach.planning.choose import plan
 from streammach.planning.constraints import Constraints
-from streammach.processes import StopSignals
-from streammach.progress import ProgressBar, Wanted, watched
 from streammach.rows.names import Label
-from streammach.spec.annotated import check_options
-from streammach.spec.plan import Plan
-from streammach.spec.recipe import Recipe
-from streammach.spec.training import TrainingOptions
+from streammach.store.class_weights import ClassWeights
+from streammach.store.dataset import Dataset
+from streammach.system.clock import Clock
+from streammach.system.errors import BudgetError, UsageError, type_name
+from streammach.system.files.folders import temporary_folder
+from streammach.system.files.urls import locate
+from streammach.system.machine import memory_limit, parse_size, training_budget
+from streammach.system.processes import StopSignals
+from streammach.system.progress import ProgressBar, Wanted, watched
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, in_order
@@ -233,7 +233,7 @@ def train(
 
     Rows are taken in as a conversion does, so that the weights are those of a training on a store
     of the same rows; but of up to 100 rows of numbers equal ones, labels too, are one of the sum of
-    their importances. :class:`streammach.sklearn.classifier.MACHClassifier` gives the same model
+    their importances. :class:`streammach.MACHClassifier` gives the same model
     for the same options; its `n_jobs` is 1 in a search with several fits at a time, and it tells
     nothing where `progress` is not said. Rows stay in memory where that and the model fit the
     budget; otherwise they are written into a temporary store, which is removed at the end.
@@ -243,9 +243,8 @@ def train(
     X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
         The rows: numbers, by column or by name; or rows of a table or text, which become features
         as in a conversion. The model then takes the like. Or AnnData, a dict of columns, an array
-        of images (:func:`streammach.data.tables.memory_objects.as_rows`). Or an iterator of tables,
-        record batches or pairs ``(X, y)`` of a matrix and labels: it is gone through once, into a
-        temporary store.
+        of images. Or an iterator of tables, record batches or pairs ``(X, y)`` of a matrix and
+        labels: it is gone through once, into a temporary store.
     y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
         A label for each row: integers, booleans, whole floats or strings; or a list of labels for
         each row; or an indicator, a matrix with a column for each label. A string is the column of
@@ -257,7 +256,7 @@ def train(
         The importance of each row; 1 otherwise. Rows of importance 0 are left out.
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
-        together; or by label; or a file (:func:`streammach.data.class_weights.weigh_classes`).
+        together; or by label; or a file (:func:`streammach.store.class_weights.weigh_classes`).
     on_bad_row : str
         ``error`` or ``skip``: rows that cannot be read are left out, and counted in a warning.
     columns : sequence of str, int or bytes, optional
@@ -277,12 +276,12 @@ def train(
     resume : bool
         Go on with an interrupted run of the same rows and options in `out`.
     **options
-        Fields of :class:`streammach.spec.training.TrainingOptions` (``epochs``,
+        Fields of :class:`streammach.options.training.TrainingOptions` (``epochs``,
         ``learning_rate``, ...), options of :func:`streammach.planning.choose.plan`
         (``n_buckets``, ``device``, ``time``, ``counts``, ...), and what is said of the columns of
         a table: ``text``, ``category``, ``number``, ``date``, ``names``, ``weight``, ``ngrams``,
         ``chars``, ``language``, ``tokenizer``
-        (:class:`streammach.data.source_options.TableOptions`).
+        (:class:`streammach.inputs.source_options.TableOptions`).
 
     Returns
     -------

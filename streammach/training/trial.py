@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from streammach.errors import DivergedError, ModelError
-from streammach.figures import HeldOutMetrics, TrialFigures
 from streammach.model.findings import Findings
+from streammach.options.figures import HeldOutMetrics, TrialFigures
+from streammach.options.training import TrainSpec
+from streammach.options.types import Amount, Count
 from streammach.rows.block import RowBlock
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Amount, Count
+from streammach.system.errors import DivergedError, ModelError
 
 NAME = "trial"  # under which the best one's weights are kept
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from streammach.errors import DivergedError
-from streammach.figures import HeldOutMetrics
+from streammach.options.estimators import USUAL
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.training import TrainSpec
 from streammach.parts.training_record import Training
 from streammach.planning.cost import BYTE
 from streammach.planning.cost import trial as planned_trial
 from streammach.prediction.ranking import Ranking, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.block import RowBlock, evenly
-from streammach.spec.estimators import USUAL
-from streammach.spec.training import TrainSpec
+from streammach.system.errors import DivergedError
 from streammach.training.loop import find_row_map, open_reader, prepare_backend, train_epoch
 from streammach.training.time_budget import EPOCHS, TimeBudget
 from streammach.training.trial import BestTrial, Trial, alike

@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_rows
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, MismatchError, UsageError, clean
-from streammach.files.reading import sha256
-from streammach.machine import NAMED, USUAL, advise_memory, size_text
 from streammach.model.model import Model
 from streammach.model.shrink import plain
+from streammach.options.annotated import check_options
+from streammach.options.byte_lines import Line
+from streammach.options.model_spec import ModelSpec
+from streammach.options.plan import Plan
+from streammach.options.training import TrainingOptions, TrainSpec
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Training
 from streammach.planning.choose import plan as choose
 from streammach.planning.constraints import Constraints
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
-from streammach.spec.annotated import check_options
-from streammach.spec.byte_lines import Line
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.plan import Plan
-from streammach.spec.training import TrainingOptions, TrainSpec
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import masked_rows
+from streammach.system.errors import BudgetError, MismatchError, UsageError, clean
+from streammach.system.files.reading import sha256
+from streammach.system.machine import NAMED, USUAL, advise_memory, size_text
 from streammach.training.run import Run
 
 JUDGES_SHARE = 5  # one of so many new rows decides where held-out rows are not learnt from

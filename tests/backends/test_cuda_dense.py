@@ -13,9 +13,9 @@ from streammach.backends.cuda.dense_rows import DenseBuffer
 from streammach.backends.cuda.device_memory import DeviceMemory, round_to_tf32
 from streammach.backends.cuda.shapes import table_rows
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
-from streammach.errors import DeviceError
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import WhiteningMap
+from streammach.system.errors import DeviceError
 from tests.builders import batch_of, dense_block, open_backend, spec_of, training
 
 

@@ -18,10 +18,10 @@ from streammach.backends.cuda.shapes import decode_shape
 from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.cuda.sparse import SegmentBuilder
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows, TransferBuffer
+from streammach.options.estimators import ESTIMATORS
+from streammach.options.optimizers import OPTIMIZERS
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
-from streammach.spec.estimators import ESTIMATORS
-from streammach.spec.optimizers import OPTIMIZERS
 from tests.backends.device import Device
 from tests.builders import batch_of, block_of, open_backend, spec_of, training
 from tests.reference.decoding import topk

@@ -14,8 +14,8 @@ from streammach.backends.cuda.shapes import (
     launch_shape,
     packed_codes,
 )
-from streammach.errors import DeviceError
 from streammach.rows.batch import BatchSlot
+from streammach.system.errors import DeviceError
 from tests.builders import block_of
 from tests.reference.layout import rows_in_fours, work_items
 

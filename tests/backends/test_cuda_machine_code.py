@@ -2,9 +2,9 @@
 
 from streammach.backends.cuda import decode, kernels, launcher
 from streammach.backends.cuda.shapes import decode_shape, launch_shape
-from streammach.kernel_identity import digest_of
-from streammach.spec.estimators import MEDIAN
-from streammach.spec.optimizers import ADAGRAD, ADAM
+from streammach.options.estimators import MEDIAN
+from streammach.options.optimizers import ADAGRAD, ADAM
+from streammach.system.kernel_identity import digest_of
 
 WANTED = (((True, "float32"), (False, "int64")), (32, 4), (9, 0))
 

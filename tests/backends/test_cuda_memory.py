@@ -12,7 +12,7 @@ import pytest
 
 from streammach.backends.cuda import launcher
 from streammach.backends.cuda.device_memory import UNIT, CudaMemory
-from streammach.errors import BudgetError, DeviceError
+from streammach.system.errors import BudgetError, DeviceError
 
 
 class _Array(np.ndarray):

@@ -9,7 +9,7 @@ import pytest
 
 from streammach.backends.cuda import kind
 from streammach.backends.registry import BACKENDS, choose_device
-from streammach.errors import BudgetError, DeviceError
+from streammach.system.errors import BudgetError, DeviceError
 
 
 class _RuntimeError(RuntimeError):

@@ -13,8 +13,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import mix_bits, round_at_random, round_pair, rounding_key
 from streammach.backends.cuda.group import round_into, widen_into
-from streammach.jit import kernel
-from streammach.spec.optimizers import OPTIMIZERS
+from streammach.options.optimizers import OPTIMIZERS
+from streammach.system.jit import kernel
 from tests.backends.device import Device
 from tests.builders import batch_of, block_of, spec_of, training
 from tests.reference import rounding

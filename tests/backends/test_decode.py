@@ -7,7 +7,7 @@ import pytest
 
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cpu.decoder import Decoder
-from streammach.spec.estimators import MEDIAN, MINIMUM, SUM
+from streammach.options.estimators import MEDIAN, MINIMUM, SUM
 from tests.builders import dense_block, drawn, spec_of, training
 from tests.reference.decoding import SHAPES, WAYS, by_way, differences, possible, values_like
 

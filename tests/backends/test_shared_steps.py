@@ -17,8 +17,8 @@ from streammach.backends.cpu.kernels import (
     RowTargets,
     SparseRows,
 )
+from streammach.options.optimizers import ADAGRAD
 from streammach.rows.batch import ByFeature
-from streammach.spec.optimizers import ADAGRAD
 
 N, D, B, R, K = 3 * TURN_ROWS + 1, 2 * TURN_FEATURES, 4, 3, 7
 

@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 
 from benchmarks import convert as bench
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
+from streammach.conversion.convert import convert
+from streammach.store.dataset import Dataset
 
 
 def test_the_svmlight_text_holds_the_same_rows(tiny):
@@ -23,11 +23,11 @@ def test_the_svmlight_text_holds_the_same_rows(tiny):
 
 def test_all_chunks_are_decoded(tiny, monkeypatch):
     for module in ("stored_arrays", "opening", "writer"):
-        monkeypatch.setattr(f"streammach.data.store.{module}.CHUNK", 64)
-        monkeypatch.setattr(f"streammach.data.store.{module}.SHARD_CHUNKS", 4)
+        monkeypatch.setattr(f"streammach.store.{module}.CHUNK", 64)
+        monkeypatch.setattr(f"streammach.store.{module}.SHARD_CHUNKS", 4)
     cut = "sharding_indexed", [64], {"name": "regular", "configuration": {"chunk_shape": [256]}}
-    monkeypatch.setattr("streammach.data.store.opening.STORED_AS", cut)
-    monkeypatch.setattr("streammach.data.store.stored_arrays.INDEX_BYTES", 16 * 4 + 4)
+    monkeypatch.setattr("streammach.store.opening.STORED_AS", cut)
+    monkeypatch.setattr("streammach.store.stored_arrays.INDEX_BYTES", 16 * 4 + 4)
     for name, value in (("CHUNK", 64), ("SHARD_CHUNKS", 4), ("INDEX_BYTES", 68)):
         monkeypatch.setattr(bench, name, value)
     store = tiny.store(n_rows=300, n_classes=9)

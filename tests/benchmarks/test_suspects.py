@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.suspects import first, flip
-from streammach.data.store.dataset import Dataset
+from streammach.store.dataset import Dataset
 
 
 def test_a_share_of_the_labels_is_wrong_and_nothing_else_changes(tiny):

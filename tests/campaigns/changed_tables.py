@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streammach.cli import main as command_line
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DataError, UsageError
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError, DataError, UsageError
 from tests.campaigns.trials import Failed, Fork, Verdict
 
 N_ROWS = 120

@@ -23,10 +23,10 @@ import msgspec
 import numpy as np
 
 from streammach.cli import main as command_line
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DivergedError, StoreError, StreammachError
-from streammach.machine import parse_size
 from streammach.parts.counts import neighbour_fit
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError, DivergedError, StoreError, StreammachError
+from streammach.system.machine import parse_size
 from streammach.training.callbacks import Progress as Watcher
 from tests.campaigns.content_models import altered_model, altered_run
 from tests.campaigns.content_sources import Matrices, altered_source

@@ -6,7 +6,7 @@ import google_crc32c
 import numpy as np
 
 from streammach.model.coding import LIST_STARTS, Coded, decode, encode
-from streammach.spec.documents import from_json
+from streammach.options.documents import from_json
 from tests.campaigns.content_values import (
     CANNOT,
     altered_array,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from streammach.data.store.stored_arrays import (
+from streammach.store.stored_arrays import (
     ABSENT,
     BLOSC_HEADER,
     CHUNK,
@@ -13,7 +13,7 @@ from streammach.data.store.stored_arrays import (
     compress_values,
     unpack,
 )
-from streammach.files.reading import sha256
+from streammach.system.files.reading import sha256
 from tests.campaigns.content_values import (
     CANNOT,
     Files,

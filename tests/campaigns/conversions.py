@@ -12,14 +12,14 @@ from unittest import mock
 
 import numpy as np
 
-import streammach.data.text
+import streammach.inputs.text
 from streammach.cli import main as command
-from streammach.data.conversion import intake, spills
-from streammach.data.conversion.folder import ConversionMemory
-from streammach.data.conversion.shuffle import Shuffle
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DiskError, StreammachError
+from streammach.conversion import intake, spills
+from streammach.conversion.convert import convert
+from streammach.conversion.folder import ConversionMemory
+from streammach.conversion.shuffle import Shuffle
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DiskError, StreammachError
 from tests.campaigns.operations import SHORT, Failing, KilledAt, Operations, able
 from tests.campaigns.trials import GOLDEN, Failed, Fork, Verdict, files_of, spread
 
@@ -52,7 +52,7 @@ class Conversion:
         for path, n_rows in zip(self.sources, ROWS, strict=True):
             text = "\n".join(_lines(rng, n_rows)).encode()
             path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-        streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
+        streammach.inputs.text.BLOCK_BYTES = BLOCK_BYTES
         whole = self._converted("whole")  # in memory, and it loads every kernel
         ConversionMemory.room = lambda *_: ROOM_BYTES
         spills.BIN_BITS, spills.BINS = BIN_BITS, 1 << BIN_BITS

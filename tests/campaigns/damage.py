@@ -4,10 +4,10 @@ import shutil
 
 import numpy as np
 
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import ABSENT, INDEX_BYTES, add_checksum
-from streammach.errors import DiskError, StoreError
+from streammach.conversion.convert import convert
+from streammach.store.dataset import Dataset
+from streammach.store.stored_arrays import ABSENT, INDEX_BYTES, add_checksum
+from streammach.system.errors import DiskError, StoreError
 from tests.campaigns.trials import Failed, Verdict
 
 WIDE_ROWS, WIDE_VALUES = 4000, 45  # so many values that arrays have several chunks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streammach.errors import StreammachError
+from streammach.system.errors import StreammachError
 from tests.campaigns import writers
 from tests.campaigns.spots import KINDS, Kind, NotHere, Spot, copy, make_folder
 from tests.campaigns.trials import HUNG_SECONDS, Failed, Verdict, snapshot, spread, started
@@ -19,8 +19,8 @@ from tests.campaigns.writers import COMMANDS, READERS, REJECTS, Command
 
 N_CLASSES = 12
 LOADED = (
-    "streammach.data.convert", "streammach.reports.pages", "streammach.training.trainer",
-    "streammach.prediction.diagnose", "matplotlib.pyplot",
+    "streammach.conversion.convert", "streammach.frontends.reports.pages",
+    "streammach.training.trainer", "streammach.prediction.diagnose", "matplotlib.pyplot",
 )  # fmt: skip
 # Of Python's library, for a small demo.
 MODULES = ("bisect.py", "heapq.py", "shlex.py", "csv.py", "queue.py", "sched.py", "copy.py",

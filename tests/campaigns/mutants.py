@@ -2,13 +2,13 @@
 
 import os
 
-from streammach.data import convert, source
-from streammach.data.conversion import intake
-from streammach.data.store import stored_arrays
-from streammach.data.tables import arrow_files
-from streammach.files.destinations import Destination
-from streammach.files.reading import disk_error
-from streammach.files.writing import Writer
+from streammach.conversion import convert, intake
+from streammach.inputs import source
+from streammach.inputs.tables import arrow_files
+from streammach.store import stored_arrays
+from streammach.system.files.destinations import Destination
+from streammach.system.files.reading import disk_error
+from streammach.system.files.writing import Writer
 
 
 def _list_is_moved():

@@ -10,7 +10,7 @@ import io
 import os
 import signal
 
-import streammach.files.folders
+import streammach.system.files.folders
 from tests.campaigns.trials import WRITE
 
 NAMES = ("write", "fsync", "replace", "rename", "mkdir", "ftruncate", "unlink", "rmdir", "open")
@@ -36,7 +36,7 @@ class Operations:
     def install(self):
         for name in NAMES:
             setattr(os, name, self._hooked(name, getattr(os, name)))
-        folders = streammach.files.folders
+        folders = streammach.system.files.folders
         real = folders._renameat2
         folders._renameat2 = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
         operations, fdopen = self, os.fdopen

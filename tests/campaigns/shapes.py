@@ -24,7 +24,7 @@ import tempfile
 import time
 
 from benchmarks.machine_facts import facts, parser, report
-from streammach.machine import parse_size
+from streammach.system.machine import parse_size
 from tests.campaigns.trials import ROOT
 
 COMMANDS = ("convert", "train", "evaluate", "predict", "shrink", "report")

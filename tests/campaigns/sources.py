@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-import streammach.data.matrices.matrix
-import streammach.data.text
-from streammach.data.conversion import intake
-from streammach.data.conversion.folder import ConversionMemory
-from streammach.data.convert import convert
-from streammach.data.source_options import SourceOptions
-from streammach.data.sources import open_source
-from streammach.data.store.dataset import Dataset
-from streammach.errors import StreammachError
+import streammach.inputs.matrices.matrix
+import streammach.inputs.text
+from streammach.conversion import intake
+from streammach.conversion.convert import convert
+from streammach.conversion.folder import ConversionMemory
+from streammach.inputs.source_options import SourceOptions
+from streammach.inputs.sources import open_source
+from streammach.store.dataset import Dataset
+from streammach.system.errors import StreammachError
 from tests.campaigns.trials import Failed, Verdict, in_a_process, spread, started
 
 HUNG_SECONDS = 60.0
@@ -207,8 +207,8 @@ class Sources:
 
         def work():
             os.chdir(where)
-            streammach.data.text.BLOCK_BYTES = BLOCK_BYTES
-            streammach.data.matrices.matrix.PIECE_VALUES = PIECE_VALUES
+            streammach.inputs.text.BLOCK_BYTES = BLOCK_BYTES
+            streammach.inputs.matrices.matrix.PIECE_VALUES = PIECE_VALUES
             ConversionMemory.room = lambda *_: ROOM_BYTES
             if cut_off:
                 _cut_off_after(RUNS_KEPT)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streammach.cli import main as command_line
-from streammach.errors import StreammachError
-from streammach.machine import peak_bytes, reset_peak
+from streammach.system.errors import StreammachError
+from streammach.system.machine import peak_bytes, reset_peak
 
 ROOT = Path(__file__).parents[2]
 HUNG_SECONDS = 180.0

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streammach.cli.main import COMMANDS, faces, main
-from streammach.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output import TsvOutput
 from tests.cli.conftest import BUDGET
 
@@ -219,7 +219,7 @@ def test_exit_codes(job, capsys, monkeypatch):
 
 
 def test_a_mistake_of_ours_is_one_line_too(job, capsys, monkeypatch):
-    import streammach.data.store.dataset as module
+    import streammach.store.dataset as module
 
     monkeypatch.setattr(module.Dataset, "verify", lambda self, **_: 1 / 0)
     code, _, err = run(capsys, "verify", job / "train.zarr")

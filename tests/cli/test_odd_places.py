@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streammach import machine
 from streammach.cli.main import main
-from streammach.errors import BudgetError
+from streammach.system import machine
+from streammach.system.errors import BudgetError
 from tests.builders import TinyData
 
 QUICK = ["--epochs", "1", "--learning-rate", "0.5", "--transform", "binary", "--threads", "1"]

@@ -15,7 +15,7 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.training.run import RESULT
 from tests.builders import TinyData
-from tests.data.tables.builders import ROLES, rows_of, write
+from tests.inputs.tables.builders import ROLES, rows_of, write
 
 COMMAND = [sys.executable, "-m", "streammach", "predict", "run", "-", "-k", "2"]
 SMALL = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--progress", "none"]

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from streammach.machine import MemoryLimit
+from streammach.system.machine import MemoryLimit
 from tests.cli.conftest import BUDGET
 from tests.cli.test_commands import one_line, run
 

@@ -29,9 +29,9 @@ def test_json_of_progress_is_all_there_is_on_standard_error(job, capsys):
 
 
 def test_progress_in_a_pipe_is_plain_lines(job, capsys, monkeypatch):
-    monkeypatch.setattr("streammach.progress.PLAIN_SECONDS", 0.0)
-    monkeypatch.setattr("streammach.progress.SHORT_SECONDS", 0.0)
-    monkeypatch.setattr("streammach.stages.TICK_SECONDS", 1e-3)
+    monkeypatch.setattr("streammach.system.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.system.progress.SHORT_SECONDS", 0.0)
+    monkeypatch.setattr("streammach.system.stages.TICK_SECONDS", 1e-3)
     options = [*BUDGET, "--epochs", 1, "--learning-rate", 1, "--transform", "raw"]
     _, _, err = run(capsys, "train", job / "train.zarr", "--out", job / "r", *options)
     lines = [line for line in err.splitlines() if "epoch 1/1" in line]

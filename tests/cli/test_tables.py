@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streammach.cli.main import main
-from tests.data.tables.builders import rows_of, write
+from tests.inputs.tables.builders import rows_of, write
 
 
 def called(capsys, *words):

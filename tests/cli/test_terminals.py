@@ -9,7 +9,7 @@ import tty
 import pytest
 
 from streammach.cli.main import main
-from streammach.errors import UNSAFE
+from streammach.system.errors import UNSAFE
 
 pytestmark = pytest.mark.timeout(900)
 

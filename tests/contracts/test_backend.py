@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from streammach.backends.registry import BACKENDS
-from streammach.errors import DeviceError
+from streammach.options.estimators import ESTIMATORS
+from streammach.options.optimizers import OPTIMIZERS
 from streammach.rows.dense import CosineMap, WhiteningMap, expand_rows
-from streammach.spec.estimators import ESTIMATORS
-from streammach.spec.optimizers import OPTIMIZERS
+from streammach.system.errors import DeviceError
 from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
 from tests.reference.mach import JointMach, ReferenceMach
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streammach.backends.registry import BACKENDS
+from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import BatchSlot
 from streammach.rows.label_lists import LabelLists
-from streammach.spec.model_spec import ModelShape
 from tests.builders import block_of, config_of, dense_block, open_backend, spec_of, training
 from tests.contracts.test_backend import MOST_VALUES, SHAPES, SIMULATED, begin, device, few, loss_of
 from tests.reference.mach import JointListMach, ListMach, LogisticMach

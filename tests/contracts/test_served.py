@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from streammach.backends.registry import BACKENDS
+from streammach.options.estimators import ESTIMATORS
+from streammach.options.optimizers import OPTIMIZERS
 from streammach.prediction.quantized import QuantizedForward
 from streammach.rows.dense import CosineMap, WhiteningMap
 from streammach.rows.packed import PackedRows
-from streammach.spec.estimators import ESTIMATORS
-from streammach.spec.optimizers import OPTIMIZERS
 from tests.builders import (
     batch_of,
     block_of,

@@ -10,7 +10,7 @@ from streammach.counts.scores import CountScorer, HashedBlock
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
-from streammach.threads import Workers
+from streammach.system.threads import Workers
 from tests.builders import block_of, spread
 from tests.model.models import counts_of
 from tests.reference import counts as reference

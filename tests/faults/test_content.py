@@ -6,13 +6,13 @@ import pytest
 
 from streammach import hashing
 from streammach.cli.main import main
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.data.store.stored_arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, add_checksum
-from streammach.errors import DataError, StoreError
+from streammach.conversion.convert import convert
 from streammach.model.model import Model
 from streammach.model.size import size_in_file
 from streammach.prediction.predictor import Predictor
+from streammach.store.dataset import Dataset
+from streammach.store.stored_arrays import BLOSC_HEADER, CRC_BYTES, INDEX_BYTES, add_checksum
+from streammach.system.errors import DataError, StoreError
 from tests.builders import dense_block
 from tests.campaigns.content_models import Tensors
 from tests.campaigns.content_stores import StoreFiles

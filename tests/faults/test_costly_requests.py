@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streammach.machine import parse_size
-from streammach.serve.app import MAX_BODY
-from tests.serve.conftest import runs  # noqa: F401  (a fixture)
-from tests.serve.test_process import asked, connect, serving
+from streammach.frontends.serve.app import MAX_BODY
+from streammach.system.machine import parse_size
+from tests.frontends.serve.conftest import runs  # noqa: F401  (a fixture)
+from tests.frontends.serve.test_process import asked, connect, serving
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -78,7 +78,7 @@ def test_a_killed_prediction_leaves_no_table_and_starts_anew(source, name, job):
 def test_what_is_left_after_the_table_has_its_name_goes(job):
     code = """
 import os, sys
-import streammach.files.folders as folders
+import streammach.system.files.folders as folders
 from streammach.cli.main import main
 empty = folders._empty
 folders._empty = lambda folder: os._exit(9) if folder.name.startswith(".p.") else empty(folder)

@@ -26,7 +26,7 @@ import collections, io, contextlib, json, os, sys
 import numpy as np
 from pathlib import Path
 from streammach.cli.main import main
-from streammach.errors import StreammachError
+from streammach.system.errors import StreammachError
 from streammach.model.checkpoint import Checkpoints
 from streammach.model.size import size_in_file
 from streammach.model.model import Model
@@ -52,9 +52,9 @@ def info():
     assert code in (0, 2, 4, 6, 7), said.getvalue()
 
 def service():
-    from streammach.serve.options import ServeOptions
-    from streammach.serve.models import load_model
-    from streammach.serve.request_rows import RequestMemory
+    from streammach.frontends.serve.options import ServeOptions
+    from streammach.frontends.serve.models import load_model
+    from streammach.frontends.serve.request_rows import RequestMemory
     options = ServeOptions(threads=1)
     load_model("m", Path(sys.argv[2]), 0, options, RequestMemory()).close()
     yield

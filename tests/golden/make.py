@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import streammach as sm
-from streammach.spec.documents import from_json
-from streammach.spec.training import TrainingOptions
+from streammach.options.documents import from_json
+from streammach.options.training import TrainingOptions
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "formats-1"
@@ -117,8 +117,8 @@ def add(folder):
 
 def interrupt(folder):
     """Leave a run as a signal in its second epoch does."""
-    from streammach.errors import Interrupted
-    from streammach.processes import StopSignals
+    from streammach.system.errors import Interrupted
+    from streammach.system.processes import StopSignals
 
     stop, entered = [], StopSignals.__enter__
     StopSignals.__enter__ = lambda signals: stop.append(signals) or entered(signals)

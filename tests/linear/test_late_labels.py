@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
+from streammach.conversion.convert import convert
 from streammach.linear.late import BEST, examples_of, rank_again
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import shrink_to

@@ -10,14 +10,14 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import BudgetError, UsageError
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.weights import LinearScorer
+from streammach.options.training import TrainingOptions
 from streammach.planning.choose import plan
 from streammach.prediction.explain import LINES
 from streammach.rows.block import RowBlock
-from streammach.spec.training import TrainingOptions
+from streammach.system.errors import BudgetError, UsageError
 from streammach.training.small_training import train_few
 
 pytestmark = pytest.mark.usefixtures("linear")

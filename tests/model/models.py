@@ -6,11 +6,11 @@ from streammach.linear.late import LateLabels
 from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
+from streammach.options.model_spec import ModelSpec
 from streammach.rows.layouts import ends
 from streammach.rows.names import Names
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.pairs import CountWeights
-from streammach.spec.model_spec import ModelSpec
 from tests.builders import spec_of, training
 
 

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from streammach.errors import ModelError
 from streammach.model import coding
 from streammach.model.coding import CodeBuffer, decode, encode
 from streammach.model.model import Model
+from streammach.system.errors import ModelError
 from tests.model.models import counts_of, model_of
 
 SIZES = [0, 1, 2, 1000, 1001]

@@ -11,7 +11,6 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import DataError, ModelError, UsageError
 from streammach.model.calibration import CANDIDATES, Calibration
 from streammach.model.label_changes import LabelChanges, entitle, rename
 from streammach.model.model import Model
@@ -22,6 +21,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import Names
+from streammach.system.errors import DataError, ModelError, UsageError
 from tests.builders import block_of
 from tests.model.models import model_of
 from tests.prediction.test_allowed import (

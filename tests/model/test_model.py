@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from streammach.errors import DivergedError, MismatchError, ModelError, UsageError
-from streammach.figures import EpochFigures, HeldOutMetrics
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.model.model import Model
 from streammach.model.tensors import load_tensors, open_tensors, read_tensors, write_tensors
+from streammach.options.figures import EpochFigures, HeldOutMetrics
+from streammach.system.errors import DivergedError, MismatchError, ModelError, UsageError
 from tests.model.models import counts_of, model_of
 
 
@@ -200,8 +200,8 @@ def hostile_headers():
 @pytest.mark.parametrize("header", list(hostile_headers()))
 def test_headers_that_do_not_fit_their_file_are_refused(header, tmp_path):
     """With a right checksum: the header itself must be sound."""
-    from streammach.files.reading import crc32c
     from streammach.model.tensors import TensorFile
+    from streammach.system.files.reading import crc32c
 
     text = json.dumps(header).encode()
     content = len(text).to_bytes(8, "little") + text + b"\0" * 8

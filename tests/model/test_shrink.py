@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import BudgetError, ModelError, UsageError
 from streammach.model import coding, loading
 from streammach.model import shrink as shrink_module
 from streammach.model.model import Model
@@ -32,6 +31,7 @@ from streammach.rows.layouts import ends
 from streammach.rows.packed import PackedCounts
 from streammach.rows.pairs import CountWeights
 from streammach.rows.quantize import nth_largest, numbers_of, round_rows
+from streammach.system.errors import BudgetError, ModelError, UsageError
 from streammach.training.model_form import ModelForm, _apply_form
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of

@@ -5,19 +5,19 @@ import re
 
 import pytest
 
-from streammach.errors import BudgetError, DeviceError, UsageError
-from streammach.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
-from streammach.machine import MemoryLimit, parse_size, size_text
+from streammach.cli.plan_text import plan_lines
+from streammach.options.byte_lines import Limits
+from streammach.options.documents import from_json, to_json
+from streammach.options.facts import DataFacts
+from streammach.options.plan import Plan
 from streammach.planning import speed
 from streammach.planning.candidates import Weighing, candidates
 from streammach.planning.choose import TIE, plan
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import LEAST_PASSED, SEARCH_SHARE, rungs, trial
-from streammach.reports.plan_text import plan_lines
-from streammach.spec.byte_lines import Limits
-from streammach.spec.documents import from_json, to_json
-from streammach.spec.facts import DataFacts
-from streammach.spec.plan import Plan
+from streammach.system.errors import BudgetError, DeviceError, UsageError
+from streammach.system.jit import CODE_BYTES, TRAINING_COMPILER_BYTES
+from streammach.system.machine import MemoryLimit, parse_size, size_text
 
 MACHINE = MemoryLimit(16 * 10**9, "test")
 

@@ -9,12 +9,12 @@ from streammach.backends.cuda.device_memory import RESERVED_BYTES
 from streammach.backends.cuda.rates import H200
 from streammach.backends.kinds import Rates
 from streammach.backends.registry import device_text
-from streammach.errors import BudgetError, DeviceError, UsageError
-from streammach.machine import MemoryLimit
+from streammach.options.documents import encode_json, from_json
+from streammach.options.plan import Plan
 from streammach.planning import choose, cost
 from streammach.planning.choose import plan
-from streammach.spec.documents import encode_json, from_json
-from streammach.spec.plan import Plan
+from streammach.system.errors import BudgetError, DeviceError, UsageError
+from streammach.system.machine import MemoryLimit
 from tests.planning.test_choose import facts
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from streammach.errors import BudgetError, UsageError
-from streammach.machine import parse_size
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.planning.choose import TIE, plan
 from streammach.planning.cost import Cost
+from streammach.system.errors import BudgetError, UsageError
+from streammach.system.machine import parse_size
 from tests.planning.test_choose import facts, machine_of_16_gb
 
 __all__ = ["machine_of_16_gb"]

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.errors import UsageError
 from streammach.model.calibration import Calibration
+from streammach.options.estimators import ESTIMATORS, EstimatorKind
+from streammach.options.model_spec import ModelShape, ModelSpec
 from streammach.prediction.predictor import Predictor
 from streammach.rows.names import Names
 from streammach.rows.packed import PackedCounts
-from streammach.spec.estimators import ESTIMATORS, EstimatorKind
-from streammach.spec.model_spec import ModelShape, ModelSpec
+from streammach.system.errors import UsageError
 from tests.builders import block_of, training
 from tests.model.models import counts_of, late_of, model_of, near_of
 from tests.reference.decoding import WAYS, by_way, possible

@@ -16,13 +16,13 @@ from sklearn.metrics import (
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import DataError, UsageError
 from streammach.prediction import by_class
 from streammach.prediction.by_class import PairCounts
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.metric_table import EvaluationRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
+from streammach.system.errors import DataError, UsageError
 from tests.builders import TinyData, fit, listed_lines
 from tests.prediction.test_metrics import by_plain_loops
 

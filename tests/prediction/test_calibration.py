@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.errors import ModelError
 from streammach.model.calibration import (
     CANDIDATES,
     Calibration,
@@ -19,6 +18,7 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, shrink
 from streammach.model.tensors import write_tensors
 from streammach.prediction.metrics import BINS, count_bins, reliability
+from streammach.system.errors import ModelError
 from streammach.training.model_form import calibrating_rows
 from tests.builders import block_of
 from tests.model.models import model_of

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import UsageError
 from streammach.model.shrink import Size, shrink
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.metrics import FIRST, deciles, macro_recall
+from streammach.system.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.source_options import SourceOptions
-from streammach.errors import DataError, UsageError
-from streammach.spec.training import TrainingOptions
+from streammach.inputs.source_options import SourceOptions
+from streammach.options.training import TrainingOptions
+from streammach.system.errors import DataError, UsageError
 from tests.builders import rows_by_name
-from tests.data.test_anndata import made as anndata_folder
+from tests.inputs.test_anndata import made as anndata_folder
 
 N_ROWS, N_COLUMNS, N_CLASSES = 600, 300, 12
 EMPTY = [4, 17, N_COLUMNS - 1]  # columns without a value in training

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.errors import UsageError
+from streammach.cli.about import evaluation_lines
 from streammach.model.calibration import Calibration, class_probabilities
 from streammach.prediction.by_class import NamespaceValues
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.metric_table import rankings_of
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import RankedRows
-from streammach.reports.about import evaluation_lines
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
+from streammach.system.errors import UsageError
 from tests.prediction.test_calibration import plain_ece
 
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.errors import UsageError
+from streammach.options.estimators import BLEND, estimators
+from streammach.options.model_spec import ModelSpec
 from streammach.prediction.explain import LINES, Explainer, gains_at
 from streammach.prediction.predictor import Predictor
 from streammach.rows.layouts import ends
 from streammach.rows.packed import PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights
 from streammach.rows.quantize import round_rows
-from streammach.spec.estimators import BLEND, estimators
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.errors import UsageError
 from tests.builders import block_of, spec_of, training
 from tests.model.models import counts_of, late_of, model_of, near_of
 

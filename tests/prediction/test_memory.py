@@ -12,15 +12,6 @@ import pytest
 
 from streammach.cli.console import peak_of
 from streammach.cli.main import main
-from streammach.errors import BudgetError
-from streammach.machine import (
-    MemoryBudget,
-    MemoryLimit,
-    advise_memory,
-    budget,
-    parse_size,
-    training_budget,
-)
 from streammach.model.model import Model
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.prediction.evaluate import evaluate
@@ -30,6 +21,15 @@ from streammach.prediction.room import Input, room_before, room_for
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.name_table import new_table, table_bytes
+from streammach.system.errors import BudgetError
+from streammach.system.machine import (
+    MemoryBudget,
+    MemoryLimit,
+    advise_memory,
+    budget,
+    parse_size,
+    training_budget,
+)
 from tests.builders import TinyData
 
 GB = 10**9
@@ -122,10 +122,12 @@ def test_labels_of_a_file_take_no_memory_where_they_do_not_matter(job):
 
 
 def test_the_default_is_two_gigabytes_or_what_there_is(monkeypatch):
-    monkeypatch.setattr("streammach.machine.memory_limit", lambda: MemoryLimit(9 * GB, "free"))
+    monkeypatch.setattr(
+        "streammach.system.machine.memory_limit", lambda: MemoryLimit(9 * GB, "free")
+    )
     assert (budget(None).n_bytes, budget(None).named) == (2 * GB, False)
     assert (budget("3GB").n_bytes, budget("3GB").named) == (3 * GB, True)
-    monkeypatch.setattr("streammach.machine.memory_limit", lambda: MemoryLimit(GB, "cgroup"))
+    monkeypatch.setattr("streammach.system.machine.memory_limit", lambda: MemoryLimit(GB, "cgroup"))
     assert (budget(None).n_bytes, budget(None).source) == (GB, "cgroup")
     with pytest.raises(BudgetError):
         budget("2GB")

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streammach.errors import UsageError
-from streammach.files.destinations import Destination
 from streammach.prediction.explain import LINES, reason_type
 from streammach.prediction.output import OUTPUT_FORMATS, Shape
 from streammach.prediction.predict import not_predictions, output_of, writing
 from streammach.prediction.scorer_sum import Predictions
 from streammach.rows.names import Names
 from streammach.rows.texts import Texts
+from streammach.system.errors import UsageError
+from streammach.system.files.destinations import Destination
 
 ODD = ["plain", 'q"uote', "com,ma", "tab\tnew\nline\r", "back\\slash", "\x1b[31m", "\u202eü", "😀"]
 

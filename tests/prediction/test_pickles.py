@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import ModelError
 from streammach.model.shrink import Size, shrink
 from streammach.rows.names import Names
+from streammach.system.errors import ModelError
 from tests.builders import training
 from tests.model.models import counts_of, late_of, model_of, near_of
 from tests.prediction.test_explain import CASES, MORE, D, K, model_like

@@ -10,8 +10,8 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.source_options import SourceOptions
-from streammach.errors import DataError, UsageError
+from streammach.inputs.source_options import SourceOptions
+from streammach.system.errors import DataError, UsageError
 from tests.builders import TinyData, names_in
 
 NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")

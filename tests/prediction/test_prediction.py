@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streammach.data.convert import convert
-from streammach.errors import DataError, ModelError, UsageError
+from streammach.conversion.convert import convert
 from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.prediction.evaluate import choose_estimator, evaluate
@@ -18,6 +17,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import TILTS, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.label_lists import LabelLists
+from streammach.system.errors import DataError, ModelError, UsageError
 from tests.builders import block_of, open_backend, spec_of, training
 
 
@@ -33,7 +33,7 @@ def test_labels_come_back_by_name(trained):
 
 def test_integer_labels_come_back_as_integers(tiny):
     convert(tiny.text("r.vw", ["7 | x", "12 | y"]), tiny.folder / "s")
-    from streammach.data.store.dataset import Dataset
+    from streammach.store.dataset import Dataset
 
     with Dataset.open(tiny.folder / "s") as data:
         spec = spec_of(2, 2, 2, 1)

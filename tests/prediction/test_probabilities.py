@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.errors import UsageError
 from streammach.model.calibration import (
     CANDIDATES,
     Calibration,
@@ -14,6 +13,7 @@ from streammach.model.calibration import (
     own_logs,
 )
 from streammach.prediction.predictor import Predictor
+from streammach.system.errors import UsageError
 from tests.prediction.test_prediction import together
 
 

@@ -9,10 +9,10 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.forward import Forward
 from streammach.model.shrink import Size, shrink
+from streammach.options.config import RunConfig
 from streammach.prediction import quantized as narrowed
 from streammach.prediction.quantized import QuantizedForward
 from streammach.rows.block import RowBlock
-from streammach.spec.config import RunConfig
 from tests.builders import block_of
 from tests.model.models import model_of
 from tests.reference import rounding

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streammach.errors import DataError, UsageError
 from streammach.prediction.predictor import Predictor
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.known import LONG_ROW, KnownFeatures
 from streammach.rows.names import Names, TrainedColumns
+from streammach.system.errors import DataError, UsageError
 from tests.builders import block_of
 from tests.model.models import counts_of, model_of
 

@@ -3,13 +3,13 @@
 import pytest
 
 import streammach as sm
-from streammach.data.source_options import GUESSED
-from streammach.errors import BudgetError
-from streammach.machine import parse_size
+from streammach.inputs.source_options import GUESSED
 from streammach.prediction import room
 from streammach.prediction.room import FIRST_ROWS, room_before
 from streammach.prediction.scorer_sum import ScorerSum
 from streammach.prediction.small_prediction import rank_first_rows
+from streammach.system.errors import BudgetError
+from streammach.system.machine import parse_size
 from tests.builders import fit
 
 MORE = 150_000_000

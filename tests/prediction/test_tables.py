@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse
 
 import streammach as sm
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DataError, MismatchError, UsageError
+from streammach.conversion.convert import convert
 from streammach.model.model import Model
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
-from tests.data.tables.builders import FORMATS, ROLES, rows_of, table_of, write
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DataError, MismatchError, UsageError
+from tests.inputs.tables.builders import FORMATS, ROLES, rows_of, table_of, write
 
 TRAIN, TEST = rows_of(900, seed=1), rows_of(200, seed=2)
 SHUFFLED = ["price", "brand", "kind", "title", "id", "body"]

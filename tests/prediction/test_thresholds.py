@@ -8,11 +8,11 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import ModelError, UsageError
 from streammach.model.calibration import fit_calibration
 from streammach.model.model import Model
 from streammach.model.thresholds import LEAST_LABEL, TRUST, Curve, curves_of
 from streammach.rows.label_lists import LabelLists
+from streammach.system.errors import ModelError, UsageError
 from tests.builders import block_of, listed_lines
 from tests.model.models import model_of
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streammach.options.estimators import BLEND, ESTIMATORS, estimators
+from streammach.options.model_spec import ModelSpec
 from streammach.prediction.explain import LINES, Explainer
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import by_counts, by_hashes
 from streammach.rows.packed import PackedCounts
-from streammach.spec.estimators import BLEND, ESTIMATORS, estimators
-from streammach.spec.model_spec import ModelSpec
 from tests.builders import block_of, spec_of, training
 from tests.model.models import counts_of, model_of, near_of
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import streammach.data.text as parser_of_text
-from streammach.data.bad_rows import BadRows
-from streammach.data.text import TextSource
-from streammach.errors import DataError
+import streammach.inputs.text as parser_of_text
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.text import TextSource
 from streammach.rows.vocabulary import Vocabulary
+from streammach.system.errors import DataError
 from tests.reference import text as plain
 
 MANY = settings(

@@ -30,7 +30,7 @@ def proxy(endpoint, tmp_path, monkeypatch):
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         monkeypatch.setenv("STREAMMACH_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("STREAMMACH_TIMEOUT", "2")
-        monkeypatch.setattr("streammach.files.objects.FIRST_WAIT", 0.01)
+        monkeypatch.setattr("streammach.system.files.objects.FIRST_WAIT", 0.01)
         yield found
 
 

@@ -13,8 +13,8 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from streammach.errors import DiskError, StoreError
-from streammach.files.objects import TRIES
+from streammach.system.errors import DiskError, StoreError
+from streammach.system.files.objects import TRIES
 
 BUCKET = "rows"
 KEY, SECRET = "testing", "a-secret-of-nobody"  # of the local server, which checks neither

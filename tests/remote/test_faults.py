@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from streammach.cli.main import main
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DiskError, StreammachError, UsageError
-from streammach.files.objects import TRIES, Objects
-from streammach.files.urls import locate
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DiskError, StreammachError, UsageError
+from streammach.system.files.objects import TRIES, Objects
+from streammach.system.files.urls import locate
 from tests.remote.object_server import FAULTS, REFUSALS, SECRET, fault_trials, outcome
 from tests.remote.test_reading import content
 
@@ -119,7 +119,7 @@ def test_a_full_disk_is_named(stored, proxy, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("streammach.files.objects.os.pwrite", full)
+    monkeypatch.setattr("streammach.system.files.objects.os.pwrite", full)
     with pytest.raises(DiskError, match=r"No space left on device.*Free some space"):
         content(url)
 

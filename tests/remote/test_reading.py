@@ -14,10 +14,10 @@ import pytest
 import zarr
 
 import streammach as sm
-from streammach.data.store.dataset import Dataset
-from streammach.errors import StoreError, UsageError
-from streammach.files.cache import Cache, CachePlace
-from streammach.files.reading import sha256
+from streammach.store.dataset import Dataset
+from streammach.system.errors import StoreError, UsageError
+from streammach.system.files.cache import Cache, CachePlace
+from streammach.system.files.reading import sha256
 from tests.remote.object_server import uploaded
 
 

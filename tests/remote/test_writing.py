@@ -6,9 +6,9 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DiskError, StreammachError, UsageError
-from streammach.files.objects import TRIES
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DiskError, StreammachError, UsageError
+from streammach.system.files.objects import TRIES
 from tests.remote.object_server import BUCKET
 
 

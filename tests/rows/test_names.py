@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.text import TextSource
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.text import TextSource
 from streammach.rows.name_table import LARGEST, MULTIPLIER, hash_name, pad_bytes
 from streammach.rows.names import Names, in_namespace, namespace_ids, namespaces
 from streammach.rows.vocabulary import Vocabulary, by_frequency, permute_names

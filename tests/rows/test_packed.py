@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from streammach import jit, simd
 from streammach.backends.cpu import products
 from streammach.rows.packed import PackedRows
+from streammach.system import jit, simd
 from tests.builders import block_of
 from tests.reference import packed as reference
 

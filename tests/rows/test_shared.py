@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from streammach.data.bad_rows import BadRows
-from streammach.data.text import TextSource
-from streammach.forks import ForkSafeLock
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.text import TextSource
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import LocalNames, Vocabulary
+from streammach.system.forks import ForkSafeLock
 
 
 def blocks(path, names):
@@ -22,7 +22,7 @@ def blocks(path, names):
 
 
 def test_a_reader_begins_anew_with_labels(tiny, monkeypatch):
-    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 256)
+    monkeypatch.setattr("streammach.inputs.text.BLOCK_BYTES", 256)
     monkeypatch.setattr("streammach.rows.vocabulary.MOST_LABELS", 10)
     labels = [f"l{i % 40}" for i in range(300)]
     path = tiny.text("r.vw", [f"{label} |w x{label}" for label in labels])
@@ -42,7 +42,7 @@ def spelled(rows, vocabulary):
 
 
 def test_many_readers_agree_on_names(tiny, monkeypatch):
-    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 1024)
+    monkeypatch.setattr("streammach.inputs.text.BLOCK_BYTES", 1024)
     whole, lock = Vocabulary(), ForkSafeLock()
     paths, wanted = [], []
     for part in range(4):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from streammach.cli.main import main, run
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
+from streammach.conversion.convert import convert
 from streammach.prediction.evaluate import evaluate
+from streammach.store.dataset import Dataset
 from streammach.training.run import Run
 from tools.published.command import Published, command_of
 from tools.synthetic.command import make as make_synthetic

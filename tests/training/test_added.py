@@ -8,14 +8,14 @@ import pytest
 
 import streammach as sm
 from streammach import hashing
-from streammach.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.model.added import NewClasses, fitted_line, with_classes
 from streammach.model.calibration import CANDIDATES, Calibration, class_probabilities
 from streammach.model.shrink import Size, shrink
+from streammach.options.documents import encode_json
+from streammach.options.training import TrainingOptions
 from streammach.prediction.new_classes import told_apart
 from streammach.rows.names import Names
-from streammach.spec.documents import encode_json
-from streammach.spec.training import TrainingOptions
+from streammach.system.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.training import derived as module
 from tests.builders import block_of, spec_of
 from tests.model.models import counts_of, model_of

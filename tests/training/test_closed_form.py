@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.clock import Clock
-from streammach.errors import UsageError
+from streammach.options.training import TrainingOptions
 from streammach.parts.discriminant import class_sums as discriminant
 from streammach.parts.discriminant import part as closed_form
 from streammach.rows import dense
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transform_block
-from streammach.spec.training import TrainingOptions
+from streammach.system.clock import Clock
+from streammach.system.errors import UsageError
 from tests.builders import dense_block
 
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import UsageError
-from streammach.figures import HeldOutMetrics
+from streammach.options.figures import HeldOutMetrics
 from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.prediction.evaluate import evaluate
+from streammach.system.errors import UsageError
 from streammach.training import finalize
 from tests.builders import changed, fit, held_out
 

@@ -7,7 +7,7 @@ import pytest
 import streammach as sm
 from streammach.backends.registry import choose_device
 from streammach.cli.main import main
-from streammach.errors import DeviceError, UsageError
+from streammach.system.errors import DeviceError, UsageError
 from tests.builders import changed, model_files
 from tests.training.test_cuda_runs import FIXED, MODEL, store
 

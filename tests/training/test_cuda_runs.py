@@ -12,13 +12,13 @@ from streammach.backends.cuda import kind
 from streammach.backends.cuda.device_memory import RESERVED_BYTES, UNIT, CudaMemory, DeviceMemory
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
-from streammach.data.convert import convert
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, DeviceError, Interrupted, MismatchError
-from streammach.figures import HeldOutMetrics
+from streammach.conversion.convert import convert
 from streammach.model.model import Model
+from streammach.options.figures import HeldOutMetrics
 from streammach.parts.fourier import part as fourier
 from streammach.prediction.predictor import Predictor
+from streammach.store.dataset import Dataset
+from streammach.system.errors import BudgetError, DeviceError, Interrupted, MismatchError
 from streammach.training import epochs
 from streammach.training.run import Run
 from tests.backends.cupy_pool import pooled

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
+from streammach.conversion.convert import convert
 from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking

@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.errors import UsageError
 from streammach.model.shrink import Size, frequent, of_features, shrink
+from streammach.options.facts import HEADS
 from streammach.prediction.predictor import Predictor
-from streammach.spec.facts import HEADS
+from streammach.system.errors import UsageError
 from tests.builders import TinyData, fit, listed_lines
 
 FIRST, EPOCHS = 40, 2

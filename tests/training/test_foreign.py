@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.data.convert import convert
-from streammach.errors import Interrupted
-from streammach.spec.training import TrainingOptions
+from streammach.conversion.convert import convert
+from streammach.options.training import TrainingOptions
+from streammach.system.errors import Interrupted
 from streammach.training.trainer import Trainer
 from tests.builders import Stop, TinyData
 from tests.members import WAYS, harmed, members
@@ -70,15 +70,15 @@ def test_what_is_foreign_in_any_member_stays(begun, tmp_path, kind):
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_foreign_in_an_unfinished_conversion_stays(tiny, monkeypatch, member, way):
     source, here = tiny.text("r.vw", tiny.lines(900, 20)), tiny.folder / ".out.partial"
-    monkeypatch.setattr("streammach.data.text.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("streammach.inputs.text.BLOCK_BYTES", 4096)
     room = lambda self, others, in_the_end, piece=0: 12_000  # noqa: E731
-    monkeypatch.setattr("streammach.data.conversion.folder.ConversionMemory.room", room)
+    monkeypatch.setattr("streammach.conversion.folder.ConversionMemory.room", room)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streammach.data.conversion.build.StoreWriter.append_rows", interrupted)
+        patch.setattr("streammach.conversion.build.StoreWriter.append_rows", interrupted)
         with pytest.raises(Interrupted):
             convert(source, tiny.folder / "out")
     assert harmed(here, member, way, lambda: convert(source, tiny.folder / "out")) == ""

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import ModelError, UsageError
-from streammach.files.reading import crc32c
 from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part
 from streammach.rows.dense import CosineMap, WhiteningMap, expand_rows
 from streammach.rows.transforms import transform_block
+from streammach.system.errors import ModelError, UsageError
+from streammach.system.files.reading import crc32c
 from streammach.training.search import Search
 from tests.builders import block_of, fit
 

@@ -15,7 +15,7 @@ from streammach.parts.counts.group_fit import (
     start_weights,
     top_k_hits,
 )
-from streammach.threads import Workers
+from streammach.system.threads import Workers
 from tests.builders import packed, spread
 
 N, M, G = 300, 6, 3

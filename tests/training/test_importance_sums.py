@@ -17,7 +17,7 @@ from streammach.parts.discriminant.part import _measure_shares as reached_by_sha
 from streammach.parts.whitening.part import Spread
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.label_lists import LabelLists
-from streammach.threads import Workers
+from streammach.system.threads import Workers
 from tests.builders import block_of, dense_block, packed, spread
 
 D, K = 25, 12

@@ -10,14 +10,14 @@ import scipy.sparse
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.holdout import hold_out, masked_blocks, masked_rows
-from streammach.data.memory_labels import to_labels
-from streammach.data.memory_rows import MemoryRows
-from streammach.data.tables.memory_objects import to_matrix
-from streammach.errors import DataError, StoreError, UsageError
-from streammach.sklearn.classifier import MACHClassifier
-from streammach.spec.config import Batching
-from streammach.spec.training import TrainingOptions
+from streammach.conversion.memory_labels import to_labels
+from streammach.conversion.memory_rows import MemoryRows
+from streammach.frontends.sklearn.classifier import MACHClassifier
+from streammach.inputs.tables.memory_objects import to_matrix
+from streammach.options.config import Batching
+from streammach.options.training import TrainingOptions
+from streammach.store.holdout import hold_out, masked_blocks, masked_rows
+from streammach.system.errors import DataError, StoreError, UsageError
 from tests.builders import listed_lines
 
 HASHED = {"n_buckets": 4, "n_repetitions": 2, "model_size": "full"}

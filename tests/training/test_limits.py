@@ -8,10 +8,10 @@ import pytest
 
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
-from streammach.clock import Clock, TimeOver
-from streammach.data.holdout import hold_out
 from streammach.parts.training_record import Training
 from streammach.planning.cost import trial
+from streammach.store.holdout import hold_out
+from streammach.system.clock import Clock, TimeOver
 from streammach.training import trial as trial_module
 from streammach.training import trials
 from streammach.training.time_budget import FEWEST_ROWS, TimeBudget

@@ -10,13 +10,13 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.convert import convert
-from streammach.errors import UsageError
+from streammach.conversion.convert import convert
 from streammach.model.shrink import Size, shrink, shrink_to
 from streammach.model.size import size_in_file, size_in_memory
 from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
+from streammach.system.errors import UsageError
 from tests.builders import fit, listed_lines, model_files
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import MismatchError, UsageError
-from streammach.figures import HeldOutMetrics
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.training import TrainingOptions
 from streammach.parts.joint.part import PART
 from streammach.planning.candidates import drop_excluded_parts
-from streammach.spec.training import TrainingOptions
+from streammach.system.errors import MismatchError, UsageError
 from streammach.training.search import Search
 from streammach.training.trial import Trial
 from streammach.training.trials import TrialRunner

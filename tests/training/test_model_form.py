@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.clock import Clock
-from streammach.errors import UsageError
-from streammach.figures import HeldOutMetrics
-from streammach.machine import parse_size
 from streammach.model.calibration import Calibration
 from streammach.model.findings import Findings
 from streammach.model.shrink import frequent
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.training import TrainingOptions
 from streammach.rows.label_lists import LabelLists
-from streammach.spec.training import TrainingOptions
+from streammach.system.clock import Clock
+from streammach.system.errors import UsageError
+from streammach.system.machine import parse_size
 from streammach.training.model_form import FormComparison, ModelForm, Verdict, choose
 from streammach.training.time_budget import MOST_ROWS
 from tests.builders import block_of, fit

@@ -10,8 +10,8 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.class_weights import weigh_classes
-from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
+from streammach.store.class_weights import weigh_classes
+from streammach.system.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.warm_start import Start
 from tests.builders import Stop, TinyData, batch_of, block_of, model_files, open_backend, spec_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streammach.files import folders
+from streammach.system.files import folders
 from streammach.training import replacing
 from streammach.training.replacing import run_folder
 from streammach.training.run import NEXT, workplace

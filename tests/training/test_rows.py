@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 
 import streammach as sm
-from streammach.data.memory_rows import MemoryRows
-from streammach.errors import BudgetError, DataError, Interrupted, MismatchError, UsageError
+from streammach.conversion.memory_rows import MemoryRows
+from streammach.system.errors import BudgetError, DataError, Interrupted, MismatchError, UsageError
 from tests.builders import Stop, fit
 
 pandas = pytest.importorskip("pandas")

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DivergedError, Interrupted, UsageError
-from streammach.files.writing import Writer
 from streammach.model import findings
 from streammach.model.findings import DOCUMENT, Findings
 from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.fitting import Fitting
 from streammach.parts.fourier import part as fourier
+from streammach.system.errors import DivergedError, Interrupted, UsageError
+from streammach.system.files.writing import Writer
 from streammach.training.model_form import FormComparison
 from tests.builders import Stop, TinyData, listed_lines, model_files
 
@@ -358,7 +358,7 @@ def test_a_document_is_read_where_it_was_written(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_keeps_nothing_and_goes_on(tmp_path, monkeypatch):
-    from streammach.errors import DiskError
+    from streammach.system.errors import DiskError
 
     def full(*_):
         raise DiskError("No space left on device", path=tmp_path)

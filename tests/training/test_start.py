@@ -12,9 +12,6 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.counts.learning import weigh
 from streammach.counts.table import count_pairs
-from streammach.data.holdout import hold_out, left_out, masked_blocks
-from streammach.data.store.dataset import Dataset
-from streammach.errors import BudgetError, MismatchError, UsageError
 from streammach.model.model import Model
 from streammach.model.shrink import of_features, plain
 from streammach.parts.counts.warm_counts import LESS, RAREST, as_before, raise_totals
@@ -22,6 +19,9 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.canonical import canonicalize
 from streammach.rows.pairs import ends
+from streammach.store.dataset import Dataset
+from streammach.store.holdout import hold_out, left_out, masked_blocks
+from streammach.system.errors import BudgetError, MismatchError, UsageError
 from streammach.training.warm_start import OLD_SHARE, begin_classes
 from tests.builders import block_of, fit, listed_lines
 

@@ -12,13 +12,13 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.data.holdout import row_folds
-from streammach.data.store.copies import copy_rows
-from streammach.errors import Interrupted, UsageError
-from streammach.machine import MemoryLimit
 from streammach.planning import choose
 from streammach.prediction import suspects as doubts
 from streammach.prediction.suspects import duplicates, find_outvoted, suspects_of
+from streammach.store.copies import copy_rows
+from streammach.store.holdout import row_folds
+from streammach.system.errors import Interrupted, UsageError
+from streammach.system.machine import MemoryLimit
 from streammach.training import out_of_fold
 from tests.builders import Stop
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import DataError, UsageError
+from streammach.system.errors import DataError, UsageError
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 import streammach as sm
-from streammach.clock import Clock
-from streammach.errors import BudgetError
-from streammach.jit import TRAINING_COMPILER_BYTES as MORE
+from streammach.options.training import TrainingOptions
 from streammach.parts.counts.part import BESIDE
 from streammach.planning.speed import known_speed
-from streammach.spec.training import TrainingOptions
-from streammach.stages import Stages
+from streammach.system.clock import Clock
+from streammach.system.errors import BudgetError
+from streammach.system.jit import TRAINING_COMPILER_BYTES as MORE
+from streammach.system.stages import Stages
 from streammach.training.time_budget import (
     CALIBRATION,
     EPOCHS,
@@ -139,7 +139,7 @@ def test_a_training_compiles_first_where_the_compiler_has_no_room_beside_it(
 ):
     asked, kept = [], tmp_path / "kept"
     kept.mkdir()
-    monkeypatch.setattr("streammach.jit.CACHE_DIR", str(kept))
+    monkeypatch.setattr("streammach.system.jit.CACHE_DIR", str(kept))
     store = tiny.store("train.zarr", n_rows=300, n_classes=12)
     least = sm.plan(store, **SHAPE, memory="2GB").projected_bytes
     tight, options = sm.plan(store, **SHAPE, memory=least), TrainingOptions(epochs=1)

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.errors import (
+from streammach.model.checkpoint import Checkpoints
+from streammach.options.documents import to_json
+from streammach.options.training import TrainingOptions
+from streammach.system.errors import (
     DiskError,
     DivergedError,
     Interrupted,
@@ -18,10 +21,7 @@ from streammach.errors import (
     MismatchError,
     UsageError,
 )
-from streammach.files.folders import lock_file
-from streammach.model.checkpoint import Checkpoints
-from streammach.spec.documents import to_json
-from streammach.spec.training import TrainingOptions
+from streammach.system.files.folders import lock_file
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, read_settings
 from tests.builders import fit as train
@@ -143,7 +143,7 @@ def test_dense_data_go_through_matrix_products(tiny):
 def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
     scores = iter([0.1, 0.9, 0.3, 0.2])
     weights = []
-    from streammach.figures import HeldOutMetrics
+    from streammach.options.figures import HeldOutMetrics
     from streammach.training import epochs
 
     def planted(backend, *_):
@@ -160,7 +160,7 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
 
 def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
-    from streammach.figures import HeldOutMetrics
+    from streammach.options.figures import HeldOutMetrics
     from streammach.training import epochs
 
     monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(0.5, 0.5))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.clock import Clock
 from streammach.counts.table import CountTable
-from streammach.errors import Interrupted, MismatchError, ModelError, UsageError
+from streammach.options.training import TrainingOptions
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_learner import CountLearner
 from streammach.prediction.diagnose import diagnose
 from streammach.prediction.evaluate import evaluate
-from streammach.spec.training import TrainingOptions
+from streammach.system.clock import Clock
+from streammach.system.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training import finalize as finalizing
 from streammach.training import train as training
 from streammach.training.trainer import Trainer

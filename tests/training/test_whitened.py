@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import streammach as sm
-from streammach.clock import Clock
+from streammach.options.training import TrainingOptions
 from streammach.parts.whitening import part
 from streammach.parts.whitening.part import Spread, whitening_map
-from streammach.spec.training import TrainingOptions
+from streammach.system.clock import Clock
 from streammach.training.search import Search
 from tests.builders import fit, held_out, training_of
 

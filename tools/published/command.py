@@ -15,11 +15,11 @@ from streammach.cli.console import say, say_json
 from streammach.cli.data import conversion_text
 from streammach.cli.data import convert as convert_command
 from streammach.cli.options import PATH, OutputOptions, click_option, debug_option, epilog
-from streammach.data.convert import Conversion, check_target, convert
-from streammach.data.store.dataset import Dataset
-from streammach.errors import DataError, UsageError, clean
-from streammach.progress import Wanted
-from streammach.spec.option_fields import declared_options
+from streammach.conversion.convert import Conversion, check_target, convert
+from streammach.options.option_fields import declared_options
+from streammach.store.dataset import Dataset
+from streammach.system.errors import DataError, UsageError, clean
+from streammach.system.progress import Wanted
 
 # Keywords of convert that these commands decide; its other ones are options as in its own command.
 DECIDED = {

@@ -9,10 +9,10 @@ import click
 
 from streammach.cli.console import say, say_json
 from streammach.cli.options import PATH, command
-from streammach.errors import UsageError, clean
-from streammach.machine import size_text
-from streammach.progress import ProgressBar
-from streammach.spec.option_fields import option
+from streammach.options.option_fields import option
+from streammach.system.errors import UsageError, clean
+from streammach.system.machine import size_text
+from streammach.system.progress import ProgressBar
 from tools.synthetic.files import FORMS, Written, destination_of, write_rows
 from tools.synthetic.lists import Lists
 from tools.synthetic.rows import PARTS, SHAPES, SyntheticRows

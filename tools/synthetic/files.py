@@ -8,9 +8,9 @@ from pathlib import Path
 
 from isal import isal_zlib
 
-from streammach.errors import UsageError, clean
-from streammach.files.destinations import Destination
-from streammach.files.writing import Writer
+from streammach.system.errors import UsageError, clean
+from streammach.system.files.destinations import Destination
+from streammach.system.files.writing import Writer
 from tools.synthetic.rows import SyntheticRows, text_pieces
 
 Progress = Callable[[str, int, int], None]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.jit import Array, Number, kernel
+from streammach.system.jit import Array, Number, kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LOW32 = np.uint64(0xFFFFFFFF)

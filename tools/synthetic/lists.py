@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError
-from streammach.jit import Array, Number, kernel
 from streammach.rows.label_lists import LabelLists
+from streammach.system.errors import UsageError
+from streammach.system.jit import Array, Number, kernel
 from tools.synthetic.kernels import (
     GOLDEN,
     GROUP_CLASSES,

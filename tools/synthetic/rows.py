@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import UsageError, clean
 from streammach.rows.arrays import keys
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
+from streammach.system.errors import UsageError, clean
 from tools.synthetic.kernels import (
     EMPTY,
     FEWEST_TOKENS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.jit import Array, Number, kernel
+from streammach.system.jit import Array, Number, kernel
 from tools.synthetic.kernels import four_digits
 
 NEWLINE, SPACE, COMMA, DOT, ZERO, COLON, BAR = 10, 32, 44, 46, 48, 58, 124

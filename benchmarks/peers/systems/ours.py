@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 
 from benchmarks.peers.task import K, System, folder_bytes
-from streammach.data.store.dataset import Dataset
+from streammach.options.training import TrainingOptions
 from streammach.rows.canonical import canonicalize
-from streammach.spec.training import TrainingOptions
+from streammach.store.dataset import Dataset
 
 MEMORY = "2GB"
 SETTINGS = f"--memory {MEMORY}, defaults; trained from the store, search of settings included"

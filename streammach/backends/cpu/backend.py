@@ -14,12 +14,12 @@ from streammach.backends.cpu.forward import Forward, chunk_rows
 from streammach.backends.cpu.kernels import TOGETHER
 from streammach.backends.cpu.steps import DenseSteps, Shapes, SparseSteps, Steps, buffer_shapes
 from streammach.backends.protocol import Backend, Loss
+from streammach.options.config import RunConfig
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainSpec
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import RowMap
-from streammach.simd import LANES
-from streammach.spec.config import RunConfig
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainSpec
+from streammach.system.simd import LANES
 
 
 class CpuBackend(Forward, Backend):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
+from streammach.options.estimators import MINIMUM, SUM, EstimatorKind
 from streammach.rows.arrays import offer, sort_few
 from streammach.rows.candidate_lists import CandidateLists
-from streammach.spec.estimators import MINIMUM, SUM, EstimatorKind
+from streammach.system.jit import Array, kernel
 
 
 class CodedClasses(NamedTuple):

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one, total
 from streammach.hashing import P
-from streammach.jit import Array, kernel
+from streammach.options.estimators import SUM
+from streammach.options.model_spec import ModelSpec
 from streammach.rows.arrays import offer_any
-from streammach.simd import prefetch
-from streammach.spec.estimators import SUM
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.jit import Array, kernel
+from streammach.system.simd import prefetch
 
 SHARE = 8  # at most an eighth of the classes: each takes three to six times as long here
 AHEAD = 32  # classes whose codes are asked for together

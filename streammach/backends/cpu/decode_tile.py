@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streammach.backends.cpu.decode import CodedClasses, decode_one, score
-from streammach.jit import Array, Number, kernel
+from streammach.options.estimators import MINIMUM, SUM
 from streammach.rows.arrays import offer
-from streammach.simd import LANES, aligned_zeros, keep_smaller, lanes_within, trailing_zeros
-from streammach.spec.estimators import MINIMUM, SUM
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import LANES, aligned_zeros, keep_smaller, lanes_within, trailing_zeros
 
 FIRST_CLASSES = 64  # scored exactly for a first theta
 FIRST_SCAN = 512  # classes scanned before the limits are looked at again; doubles each time

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from streammach.backends.cpu.decode import CodedClasses, decode_one
 from streammach.backends.cpu.decode_buckets import BucketWalk, decode_buckets
 from streammach.backends.cpu.decode_tile import TileRoom, decode_tile
-from streammach.forks import ForkSafeLock
+from streammach.options.model_spec import ModelSpec
 from streammach.rows.arrays import SORTED_CELLS, best_first, many
-from streammach.simd import LANES
-from streammach.spec.model_spec import ModelSpec
+from streammach.system.forks import ForkSafeLock
+from streammach.system.simd import LANES
 
 TILE, BUCKETS, ONE = "tile", "buckets", "one"
 TILE_ROWS = 4  # from which on all rows of a vector cost less than each for itself

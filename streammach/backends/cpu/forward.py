@@ -22,15 +22,15 @@ from streammach.backends.cpu import kernels, products
 from streammach.backends.cpu.decoder import Decoder
 from streammach.backends.cpu.losses import sigmoids
 from streammach.backends.protocol import Ranked
-from streammach.forks import ForkSafeLock
+from streammach.options.estimators import EstimatorKind
+from streammach.options.model_spec import ModelShape, ModelSpec
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import CosineMap, RowMap, product
 from streammach.rows.packed import PackedRows, Table
-from streammach.simd import LANES
-from streammach.spec.estimators import EstimatorKind
-from streammach.spec.model_spec import ModelShape, ModelSpec
-from streammach.threads import Workers, pieces_of
+from streammach.system.forks import ForkSafeLock
+from streammach.system.simd import LANES
+from streammach.system.threads import Workers, pieces_of
 
 CHUNK_BYTES = 16 << 20  # of outputs that are scored at once
 PIECES_A_THREAD = 4  # of rows that are put through: milliseconds each, of unequal lengths

@@ -13,10 +13,10 @@ import numpy as np
 
 from streammach.backends.cpu.products import AHEAD_COLUMNS, add_rows, add_shared, logits, row_ahead
 from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
-from streammach.jit import Array, Number, kernel
+from streammach.options.optimizers import ADAGRAD, ADAM, SGD
 from streammach.rows.batch import ByFeature
-from streammach.simd import take_turn, wait_for
-from streammach.spec.optimizers import ADAGRAD, ADAM, SGD
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import take_turn, wait_for
 
 # Rows and features of a turn: so few that no thread waits long for the last one, 50 us of 32 x 25.
 TURN_ROWS, TURN_FEATURES = 4, 32

@@ -9,9 +9,9 @@ from streammach.backends.kinds import BackendKind
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays, Lines
     from streammach.backends.protocol import Backend
-    from streammach.spec.config import RunConfig
-    from streammach.spec.facts import DataFacts
-    from streammach.spec.model_spec import ModelSpec
+    from streammach.options.config import RunConfig
+    from streammach.options.facts import DataFacts
+    from streammach.options.model_spec import ModelSpec
 
 
 def _open(

@@ -12,7 +12,7 @@ import numpy as np
 
 from streammach.backends.cpu.kernels import RowLosses, RowTargets, exponentials
 from streammach.backends.rowmath import exp, log_sigmoid, residual, sigmoid
-from streammach.jit import Array, kernel
+from streammach.system.jit import Array, kernel
 
 
 class TargetLists(NamedTuple):

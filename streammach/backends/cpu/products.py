@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from streammach.jit import Array, Number, kernel
 from streammach.rows.packed import ahead, unpack_row
 from streammach.rows.quantize import quantize_row
-from streammach.simd import prefetch
+from streammach.system.jit import Array, Number, kernel
+from streammach.system.simd import prefetch
 
 LINE_FLOATS = 16  # of a cache line
 # Columns of a row that are asked for ahead; the rest of a longer row comes while its start is used.

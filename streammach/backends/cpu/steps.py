@@ -36,13 +36,13 @@ from streammach.backends.cpu.losses import (
     logistic_residuals,
 )
 from streammach.backends.protocol import BEST_CLASSES
+from streammach.options.estimators import SUM
+from streammach.options.model_spec import ModelShape
+from streammach.options.optimizers import ADAM_DECAYS
+from streammach.options.training import TrainSpec
 from streammach.rows.batch import Batch, ByFeature
 from streammach.rows.dense import product
-from streammach.simd import LANES
-from streammach.spec.estimators import SUM
-from streammach.spec.model_spec import ModelShape
-from streammach.spec.optimizers import ADAM_DECAYS
-from streammach.spec.training import TrainSpec
+from streammach.system.simd import LANES
 
 GRADIENT_COLUMNS = 1024  # columns of a dense gradient held at once, at least one model
 DECAYS = np.array(ADAM_DECAYS, np.float32)

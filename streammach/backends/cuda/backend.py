@@ -27,16 +27,16 @@ from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.backends.protocol import NOTHING, Loss, Ranked, WeightRows
+from streammach.options.config import RunConfig
+from streammach.options.estimators import EstimatorKind
+from streammach.options.facts import DataFacts
+from streammach.options.model_spec import ModelSpec
+from streammach.options.training import TrainSpec
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import CosineMap, RowMap
 from streammach.rows.packed import Table
-from streammach.spec.config import RunConfig
-from streammach.spec.estimators import EstimatorKind
-from streammach.spec.facts import DataFacts
-from streammach.spec.model_spec import ModelSpec
-from streammach.spec.training import TrainSpec
-from streammach.threads import Workers
+from streammach.system.threads import Workers
 
 
 class CudaBackend(Ranked):

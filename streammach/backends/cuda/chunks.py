@@ -32,8 +32,8 @@ from streammach.backends.cuda.instructions import (
     sigmoid,
 )
 from streammach.backends.cuda.shapes import CHUNK
-from streammach.jit import Array, Number
-from streammach.spec.types import Weights
+from streammach.options.types import Weights
+from streammach.system.jit import Array, Number
 
 FIRST, SECOND = 0x7FEB352D, 0x846CA68B  # factors of a mixer in which every bit turns every other
 OTHER_PAIR = 0x9E3779B9

@@ -38,9 +38,9 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.shapes import WARP, ClassSets, decode_shape
 from streammach.backends.cuda.toolchain import cuda
-from streammach.jit import Array, Number
-from streammach.spec.estimators import MEDIAN, SUM
-from streammach.spec.model_spec import ModelShape
+from streammach.options.estimators import MEDIAN, SUM
+from streammach.options.model_spec import ModelShape
+from streammach.system.jit import Array, Number
 
 NO_KEY, ABOVE_ALL = int64(-(1 << 63)), int64((1 << 63) - 1)
 SIGN, LAST_CLASS, LOW_WORD = int64(1 << 31), int64((1 << 31) - 1), int64((1 << 32) - 1)

@@ -19,10 +19,10 @@ from streammach.backends.cuda.losses import CudaSteps
 from streammach.backends.cuda.shapes import WARP, stride_of, table_rows
 from streammach.backends.cuda.toolchain import cuda
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
-from streammach.jit import Array, Number
+from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.dense import CosineMap, RowMap
-from streammach.spec.model_spec import ModelShape
+from streammach.system.jit import Array, Number
 
 
 def expand(

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda.launcher import Launcher, array_words, number_word
 from streammach.backends.cuda.shapes import RESIDENT, TF32_CAPABILITY, THREADS, rounded_up
-from streammach.errors import BudgetError, DeviceError, clean
-from streammach.machine import size_text
+from streammach.system.errors import BudgetError, DeviceError, clean
+from streammach.system.machine import size_text
 
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
 RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured

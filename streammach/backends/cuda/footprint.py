@@ -14,12 +14,12 @@ from streammach.backends.cuda.prediction import CudaPrediction, query_rows, scor
 from streammach.backends.cuda.shapes import code_words, group_edges, table_rows, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
-from streammach.errors import BudgetError, DeviceError
-from streammach.machine import size_text
-from streammach.spec.byte_lines import CONTEXT
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.model_spec import ModelShape
+from streammach.options.byte_lines import CONTEXT
+from streammach.options.config import RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.model_spec import ModelShape
+from streammach.system.errors import BudgetError, DeviceError
+from streammach.system.machine import size_text
 
 # Of the host, measured on an H200 (driver 580, CUDA 13, 16 cores): 3.07 GB were taken where 2.72
 # had been projected, 3.10 of 2.67, and 6.90 of 6.08, the last with 5.2 GB of weights and state. Of

@@ -31,10 +31,10 @@ from streammach.backends.cuda.shapes import (
     table_rows,
 )
 from streammach.backends.cuda.transfers import TransferBuffer
-from streammach.spec.model_spec import ModelShape
-from streammach.spec.optimizers import OPTIMIZERS
-from streammach.spec.types import Optimizer, Weights
-from streammach.threads import Workers, in_pieces
+from streammach.options.model_spec import ModelShape
+from streammach.options.optimizers import OPTIMIZERS
+from streammach.options.types import Optimizer, Weights
+from streammach.system.threads import Workers, in_pieces
 
 PIECE_BYTES = 16 << 20  # of a table that are copied at once
 HALF_WORD = np.uint32(16)  # bits of bfloat16

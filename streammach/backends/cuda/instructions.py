@@ -14,7 +14,7 @@ from streammach.backends import rowmath
 from streammach.backends.cuda import simulated, toolchain
 from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import STRIDING
-from streammach.jit import Array, Number
+from streammach.system.jit import Array, Number
 
 SIMULATED: bool = bool(config.ENABLE_CUDASIM)
 if SIMULATED:

@@ -47,9 +47,9 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.shapes import CHUNK, WARP, ColumnTiles, code_bits
 from streammach.backends.cuda.toolchain import cuda
-from streammach.jit import Array, Number
-from streammach.spec.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
-from streammach.spec.types import Weights
+from streammach.options.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
+from streammach.options.types import Weights
+from streammach.system.jit import Array, Number
 
 # What a forward pass gives: residuals, or outputs of the softmax of each model; the last three look
 # at each column alone.

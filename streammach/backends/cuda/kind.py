@@ -10,15 +10,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streammach.backends.kinds import INSTALL_CUDA, BackendKind, Rates
-from streammach.errors import DeviceError, StreammachError, clean
-from streammach.machine import memory_limit, size_text
+from streammach.system.errors import DeviceError, StreammachError, clean
+from streammach.system.machine import memory_limit, size_text
 
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays, Lines
     from streammach.backends.protocol import Backend
-    from streammach.spec.config import RunConfig
-    from streammach.spec.facts import DataFacts
-    from streammach.spec.model_spec import ModelSpec
+    from streammach.options.config import RunConfig
+    from streammach.options.facts import DataFacts
+    from streammach.options.model_spec import ModelSpec
 
 WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
 OLDEST = (7, 5)  # compute capability: Turing

@@ -16,10 +16,10 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from streammach.backends.cuda.toolchain import Argument, compile_cubin, toolkit
 from streammach.backends.kinds import INSTALL_CUDA
-from streammach.errors import DeviceError, clean
-from streammach.jit import CACHE_DIR, announce_compilation
-from streammach.kernel_cache import KernelFile
-from streammach.kernel_identity import digest_of
+from streammach.system.errors import DeviceError, clean
+from streammach.system.jit import CACHE_DIR, announce_compilation
+from streammach.system.kernel_cache import KernelFile
+from streammach.system.kernel_identity import digest_of
 
 PREFIX = "streammach_"  # of the names of kernels in machine code
 WORD = 8  # bytes of a parameter, the widest

@@ -45,10 +45,10 @@ from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride
 from streammach.backends.cuda.toolchain import cuda
 from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
 from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, join_losses
-from streammach.jit import Array, Number
+from streammach.options.estimators import SUM
+from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.spec.estimators import SUM
-from streammach.spec.model_spec import ModelShape
+from streammach.system.jit import Array, Number
 
 BOUNDS = (WARP, 16)  # a warp a row, or a row and a model
 PARTS = 1024  # sums of a step's losses, whatever the device: each in a fixed order

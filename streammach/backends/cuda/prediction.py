@@ -15,9 +15,9 @@ from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.group import ModelGroup
 from streammach.backends.cuda.shapes import CHUNK, rounded_up, stride_of, table_rows, widest
 from streammach.backends.cuda.transfers import BufferRoom, TransferBuffer
+from streammach.options.estimators import EstimatorKind
+from streammach.options.model_spec import ModelShape
 from streammach.rows.block import RowBlock
-from streammach.spec.estimators import EstimatorKind
-from streammach.spec.model_spec import ModelShape
 
 QUERY_BYTES = 16 << 20  # of outputs that are computed at once
 QUERY_NNZ = 1 << 20

@@ -9,8 +9,8 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.errors import DeviceError
-from streammach.spec.model_spec import ModelShape
+from streammach.options.model_spec import ModelShape
+from streammach.system.errors import DeviceError
 
 CHUNK = 4  # float32 columns that one thread owns: 16 bytes, the widest access
 TF32_CAPABILITY = (8, 0)  # the least that multiplies in TF32

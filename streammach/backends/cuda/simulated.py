@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streammach.backends.cuda.toolchain import cuda
-from streammach.jit import Array, Number
+from streammach.system.jit import Array, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
 

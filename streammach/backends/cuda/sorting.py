@@ -29,7 +29,7 @@ from streammach.backends.cuda.instructions import (
 )
 from streammach.backends.cuda.shapes import MOST_THREADS, WARP, rounded_up
 from streammach.backends.cuda.toolchain import cuda
-from streammach.jit import Array, Number
+from streammach.system.jit import Array, Number
 
 DIGIT_BITS = 8  # at most, of a pass
 BINS = 1 << DIGIT_BITS

@@ -20,9 +20,9 @@ from streammach.backends.cuda.shapes import CHUNK, RESIDENT, THREADS, WARP, roun
 from streammach.backends.cuda.sorting import LINE, FeatureSort
 from streammach.backends.cuda.toolchain import cuda
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
-from streammach.jit import Array, Number
+from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.spec.model_spec import ModelShape
+from streammach.system.jit import Array, Number
 
 SEGMENT = 128  # most entries of an item: what one block sums before another helps
 MOST_WARPS = 1024  # whose counts of items every warp reads; as many on every card

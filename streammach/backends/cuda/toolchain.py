@@ -22,8 +22,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from streammach.jit import ARRAY, Number, intrinsic
-from streammach.kernel_identity import digest_of
+from streammach.system.jit import ARRAY, Number, intrinsic
+from streammach.system.kernel_identity import digest_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 Argument = tuple[bool, str]  # whether it is an array, and the type of an element or of the number

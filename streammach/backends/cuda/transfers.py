@@ -17,8 +17,8 @@ from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Si
 from streammach.backends.cuda.instructions import get, int64, put, striding
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
 from streammach.backends.cuda.toolchain import cuda
-from streammach.jit import Array, Number, kernel
 from streammach.rows.batch import Batch, RowIdBatch
+from streammach.system.jit import Array, Number, kernel
 
 N_SLOTS = 2
 LABELS = ("label_starts", "label_classes", "label_shares")

@@ -10,12 +10,12 @@ from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.linear.descent import ClassRoom
 from streammach.linear.late import NEGATIVES
+from streammach.options.config import RunConfig
+from streammach.options.facts import DataFacts
 from streammach.parts.counts.group_kernels import FitRoom
 from streammach.rows.block import RowBlock
 from streammach.rows.neighbours import ROW_BYTES, Neighbours
 from streammach.rows.pairs import CountWeights, PairTable
-from streammach.spec.config import RunConfig
-from streammach.spec.facts import DataFacts
 
 # A pair: gain 2, spread gains 1, weight 4, sum of squares 4, places; before: marks.
 WEIGHT_BYTES = 11 + INDEX_BYTES

@@ -19,10 +19,9 @@ from streammach.counts.learning import Evidence, GroupWeights, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
-from streammach.data.holdout import masked_blocks
-from streammach.errors import DiskError, Interrupted, MismatchError, ModelError
-from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.model.findings import LEAST_SECONDS
+from streammach.options.figures import HeldOutMetrics, scores_text, words
+from streammach.options.types import Count
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting
@@ -39,8 +38,9 @@ from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Count
-from streammach.threads import ahead
+from streammach.store.holdout import masked_blocks
+from streammach.system.errors import DiskError, Interrupted, MismatchError, ModelError
+from streammach.system.threads import ahead
 
 TABLE = "counted"
 UNFINISHED = TABLE, LEARNT  # the names under which the work is kept

@@ -16,8 +16,8 @@ from streammach.backends.protocol import Backend
 from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
-from streammach.errors import ModelError
-from streammach.figures import HeldOutMetrics
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.types import Amount, Transform
 from streammach.parts.counts.count_bytes import (
     FIT_BYTES,
     FIT_CANDIDATES,
@@ -30,8 +30,8 @@ from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
 from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
-from streammach.spec.types import Amount, Transform
-from streammach.threads import Workers
+from streammach.system.errors import ModelError
+from streammach.system.threads import Workers
 
 # For the first five places are tried: multiples of the hashed models' weight; of rows with lists
 # what is added to the weight of what was learnt of labels, since the loss of the first place asks

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
-from streammach.data.store.dataset import Dataset
 from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
 from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
 from streammach.prediction.selection_metrics import sum_hits
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
-from streammach.threads import Workers, in_pieces
+from streammach.store.dataset import Dataset
+from streammach.system.threads import Workers, in_pieces
 
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").

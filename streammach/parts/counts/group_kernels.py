@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.jit import Array, Number, kernel
+from streammach.system.jit import Array, Number, kernel
 
 REPEATED = np.float32(-1e9)  # the score of a candidate that stands further left already
 

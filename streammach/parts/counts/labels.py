@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from streammach.counts.label_learning import LabelLearner
 from streammach.model.findings import LEAST_SECONDS
+from streammach.options.types import Count
 from streammach.parts.training_record import Training
 from streammach.rows.block import RowBlock
-from streammach.spec.types import Count
 
 LEARNT = "learnt"  # the name under which what was learnt is kept
 SOLVING = 2.0  # times as long as to take the rows it takes at most to learn from them

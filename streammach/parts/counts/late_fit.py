@@ -14,11 +14,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.clock import TimeOver
-from streammach.data.holdout import masked_blocks
 from streammach.linear.late import BEST, NEGATIVES, LateLabels, examples_of, rank_again
 from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
+from streammach.options.training import PROPENSITY
 from streammach.parts.counts.count_bytes import late_rows
 from streammach.parts.counts.neighbour_fit import WeightFit, judges
 from streammach.parts.training_record import Training
@@ -26,7 +25,8 @@ from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
-from streammach.spec.training import PROPENSITY
+from streammach.store.holdout import masked_blocks
+from streammach.system.clock import TimeOver
 
 LATE = "classifiers of labels"  # the stage of the run
 # An error of rows of unit length; 1 and 0.1 are about as good. Smaller weights say nothing.

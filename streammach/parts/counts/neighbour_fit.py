@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.neighbour_search import NeighbourSearch
-from streammach.data.holdout import masked_blocks
-from streammach.figures import HeldOutMetrics
+from streammach.options.figures import HeldOutMetrics
+from streammach.options.types import Amount
 from streammach.parts.counts.count_bytes import near_room
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
@@ -20,7 +20,7 @@ from streammach.prediction.ranking import Ranking
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.neighbours import Neighbours, gather_rows
-from streammach.spec.types import Amount
+from streammach.store.holdout import masked_blocks
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 LEAST, JUDGES = 50, 10_000  # held-out rows that decide

@@ -12,10 +12,13 @@ import numpy as np
 from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
-from streammach.data.holdout import masked_rows
-from streammach.figures import HeldOutMetrics, scores_text, words
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.figures import HeldOutMetrics, scores_text, words
+from streammach.options.training import TrainSpec
+from streammach.options.types import Ranker, Transform
 from streammach.parts.base import Part
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts import count_learner, saved
@@ -32,10 +35,7 @@ from streammach.parts.training_record import Decision, FirstFit, Training
 from streammach.prediction.ranking import ClassScorer, Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Ranker, Transform
+from streammach.store.holdout import masked_rows
 
 NAME, BESIDE = "counts", "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.

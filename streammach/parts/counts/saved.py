@@ -9,13 +9,13 @@ import numpy as np
 
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
-from streammach.errors import ModelError
 from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
+from streammach.options.types import Count
 from streammach.parts.counts.fitting import Fitted
 from streammach.parts.counts.group_fit import start_weights
 from streammach.rows.layouts import are_lists, within
-from streammach.spec.types import Count
+from streammach.system.errors import ModelError
 
 DOCUMENT, TENSORS = "counts.json", "counts.safetensors"
 TOTALS = ("class_rows", "class_values")

@@ -24,7 +24,6 @@ from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, value_ranges
-from streammach.data.holdout import left_out, masked_rows
 from streammach.model.model import Model
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.count_learner import (
@@ -45,6 +44,7 @@ from streammach.prediction.selection_metrics import score_rows
 from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
 from streammach.rows.pairs import PIECE_PAIRS, CountWeights
+from streammach.store.holdout import left_out, masked_rows
 
 OLD_SHARE = 4.0  # old rows that pairs learn from, for each new one
 UNIT = np.float32(1 / 1024)  # of gains, in nats

@@ -14,7 +14,6 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from streammach.jit import Array, kernel
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import (
     CosineMap,
@@ -25,6 +24,7 @@ from streammach.rows.dense import (
     product,
     squares,
 )
+from streammach.system.jit import Array, kernel
 
 SOLVED = 1024  # classes whose weights are solved for at once
 ROUNDED = 1e-7  # of the sum of squares of a row: more than what rounding of sums leaves

@@ -15,8 +15,10 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.rowmath import LOWEST
-from streammach.data.holdout import masked_blocks, masked_rows
-from streammach.figures import HeldOutMetrics, words
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.figures import HeldOutMetrics, words
+from streammach.options.training import TrainSpec
 from streammach.parts.base import Part
 from streammach.parts.discriminant import class_sums
 from streammach.parts.discriminant.class_sums import Discriminant, label_ranks
@@ -27,9 +29,7 @@ from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import MAX_FEATURES, CosineMap, laid_out, parts, product
 from streammach.rows.transforms import transform_block
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
+from streammach.store.holdout import masked_blocks, masked_rows
 
 # Seconds of one thread of the machine of docs/planner.md: a feature of a row that is added, alone
 # and with another one; of a solution, a class and two features; of a held-out row and a class, a

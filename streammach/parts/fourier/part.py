@@ -14,16 +14,16 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_blocks
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.training import TrainSpec
 from streammach.parts.base import Part
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Training, Trials
 from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
 from streammach.rows.transforms import transform_block
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
+from streammach.store.holdout import masked_blocks
 
 NAME = "fourier"
 SIZES = {4096: 0.0, 2048: 0.5, 1024: 1.5}  # D, and the points that fewer columns lose

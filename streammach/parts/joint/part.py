@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.training import TrainSpec
 from streammach.parts.base import Part
 from streammach.parts.expected import RATES, SCORE, WITHOUT, Choice, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Training, Trials
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
 
 NAME = "joint"
 ROW, MODEL = 8e-6, 0.4e-6  # seconds of a row, and of a repetition of one, that learn jointly

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_rows, row_folds
-from streammach.figures import HeldOutMetrics, gain_text, scores_text
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row, scale_features
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearScorer, LinearWeights
+from streammach.options.figures import HeldOutMetrics, gain_text, scores_text
 from streammach.parts.training_record import Decision, Training
 from streammach.prediction.metrics import MOST, f1_of_labels
 from streammach.prediction.ranking import Ranking, Top
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
+from streammach.store.holdout import masked_rows, row_folds
 
 # What is tried in turn, each with the best of all others so far. C is for rows of length 1: 10 was
 # better than 1 only where rows are few; of many rows 5 was, without idf, for columns of categories.

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_rows
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.linear.choice import HELD_OUT, LinearDecision, ScoredRows, report_figure
 from streammach.parts.training_record import Training
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expand_rows
+from streammach.store.holdout import masked_rows
 
 # Rows that a search is like; seconds of a product on the machine of docs/planner.md, and how much
 # slower a busy one is thought to be.

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, fit_bytes
 from streammach.linear.learner import LinearLearner
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
 from streammach.parts.base import Part
 from streammach.parts.expected import AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.linear.choice import decide
 from streammach.parts.linear.dense_choice import PRODUCT, SEARCHED, decide_dense
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import FirstFit, Training
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
 
 NAME, STAGE = "linear", "linear classifiers"
 MOST_CLASSES = 500  # more are proposed by counts, and not all learnt from all rows

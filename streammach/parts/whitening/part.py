@@ -16,7 +16,10 @@ import scipy.linalg
 import threadpoolctl
 from numpy.typing import NDArray
 
-from streammach.data.holdout import masked_blocks
+from streammach.options.config import PartPlan, RunConfig
+from streammach.options.facts import DataFacts
+from streammach.options.training import TrainSpec
+from streammach.options.types import Transform
 from streammach.parts.base import Part
 from streammach.parts.expected import WITHOUT, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
@@ -26,10 +29,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.dense import PIECE_BYTES, RowMap
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transform_block
-from streammach.spec.config import PartPlan, RunConfig
-from streammach.spec.facts import DataFacts
-from streammach.spec.training import TrainSpec
-from streammach.spec.types import Transform
+from streammach.store.holdout import masked_blocks
 
 NAME = "whitening"
 # Seconds of one thread of the machine of docs/planner.md.

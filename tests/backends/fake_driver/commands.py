@@ -76,7 +76,7 @@ def command(*arguments):
 
 
 def python(call):
-    from streammach.errors import StreammachError
+    from streammach.system.errors import StreammachError
 
     def tried():
         try:
@@ -133,9 +133,9 @@ def trainings(folder, kind):
 
 def calls_with(folder, kind, run):
     import streammach as sm
-    from streammach.serve.models import load_model
-    from streammach.serve.options import ServeOptions
-    from streammach.serve.request_rows import RequestMemory
+    from streammach.frontends.serve.models import load_model
+    from streammach.frontends.serve.options import ServeOptions
+    from streammach.frontends.serve.request_rows import RequestMemory
 
     rows, _, able = MODELS[kind]
     store, on = folder / f"{rows}.zarr", ("--on", folder / f"{rows}.zarr")

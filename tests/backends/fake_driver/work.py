@@ -15,9 +15,9 @@ import cupy
 import numpy as np
 
 from streammach.backends.registry import BACKENDS
+from streammach.options.estimators import ESTIMATORS
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import CosineMap, WhiteningMap
-from streammach.spec.estimators import ESTIMATORS
 from tests.builders import batch_of, block_of, config_of, open_backend, spec_of, training
 from tests.contracts.test_lists import MOST_LABELS, listed
 from tests.contracts.test_lists import batch_of as listed_batch
@@ -158,7 +158,7 @@ def counts():
 
 def lack(part):
     """Make this process one that lacks a part of what a card needs."""
-    import streammach.jit  # noqa: F401  # loads what the CPU needs
+    import streammach.system.jit  # noqa: F401  # loads what the CPU needs
 
     if part in ("nvvm", "nvJitLink"):
         from cuda import pathfinder
@@ -184,7 +184,7 @@ def lack(part):
 def choices(part=""):
     """The device and the reason of each choice, or the exit code and the line of its error."""
     from streammach.backends.registry import choose_device
-    from streammach.errors import StreammachError
+    from streammach.system.errors import StreammachError
 
     lack(part)
     found = {}

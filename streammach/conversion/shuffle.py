@@ -1,0 +1,137 @@
+"""Brings the rows that were read into their final order and writes the store's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.conversion.buffer import Ids, KeyOrder, RowBuffer, ranges_that_fit
+from streammach.conversion.spills import LABELS, ROWS, TAG_BYTES, VALUES, Spill, read_spills
+from streammach.rows.block import RowBlock
+from streammach.rows.canonical import DENSE_SHARE, sort_rows
+from streammach.rows.distinct import PairSketch
+from streammach.rows.label_lists import LabelLists
+from streammach.store.writer import Chunks, RowsWriter
+from streammach.system.threads import Workers, map_in_order
+
+PIECE_VALUES = 1 << 18
+PIECE_ROWS = 1 << 15
+BIN_BITS = 16
+AHEAD = 2  # pieces that are under way, for each thread
+
+
+class Shuffle:
+    """Writes rows in the order of their keys."""
+
+    def __init__(
+        self, classes: NDArray[np.int32], features: Ids, n_features: tuple[int, int],
+        block_rows: int, workers: Workers, progress: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        # the final id of each provisional one: of classes int32 (K,), of features by group
+        self._classes, self._features = classes, features
+        # how many ids of features there are, and how many of the first ones rows keep
+        self._n_features, self._n_kept = n_features
+        self.block_rows = block_rows  # rows of a block
+        self._workers = workers
+        self._progress = progress
+        self._sketch = PairSketch()
+        # values and labels of each block of rows; the last block may not be full
+        self._nnz, self._labels = list[int](), list[int]()
+        self._longest = self._longest_list = self._n_cut = 0
+
+    def root_facts(self) -> dict[str, int]:
+        """Return what the root of the store says of rows and their blocks."""
+        nnz, labels = self._nnz, self._labels
+        most = sum(nnz) * max(1, self._longest_list)
+        return {
+            "nnz": sum(nnz), "max_row_nnz": self._longest,
+            "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
+            "max_row_labels": self._longest_list, "block_rows": self.block_rows,
+            "max_block_nnz": max(nnz, default=0), "max_block_labels": max(labels, default=0),
+        }  # fmt: skip
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many features were left out, and their values, if any were."""
+        n = self._n_features - self._n_kept
+        return {"rare_features": n, "rare_values": self._n_cut} if n else {}
+
+    def write(self, rows: RowBuffer, writer: RowsWriter) -> None:
+        """Append rows in the order of their keys, or raise DiskError."""
+        order = KeyOrder(rows, BIN_BITS)
+        rows.join_facts()
+
+        def piece(bins: tuple[int, int]) -> tuple[RowBlock, NDArray[np.uint8], int]:
+            return self._piece(rows, order.rows(*bins))
+
+        def append(made: tuple[RowBlock, NDArray[np.uint8], int]) -> Chunks:
+            block, sketch, n_cut = made
+            self._n_cut += n_cut
+            self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
+            self._sketch.merge(sketch)
+            chunks = writer.append_rows(block)
+            self._progress(writer.n_rows)
+            return chunks
+
+        bins, n = order.ranges(PIECE_ROWS, PIECE_VALUES), self._workers.n_threads
+        with (
+            closing(map_in_order(self._workers, piece, bins, AHEAD * n)) as pieces,
+            closing(map_in_order(self._workers, writer.encode, map(append, pieces), n)) as chunks,
+        ):
+            for chunk in chunks:
+                writer.write(chunk)
+
+    def write_spills(self, spills: list[Spill], room: RowBuffer, writer: RowsWriter) -> None:
+        """Append the rows of spills, a range of bins at a time."""
+        content = np.sum([spill.index for spill in spills], axis=0)
+        rows, values, tag_bytes, labels = content[:, [ROWS, VALUES, TAG_BYTES, LABELS]].T
+        n_bytes = room.bytes_of(rows, values, tag_bytes, labels * room.listed)
+        before = np.concatenate([[0], np.cumsum(n_bytes)])
+        for first, end in ranges_that_fit((before, room.n_bytes)):
+            room.clear()
+            read_spills(spills, first, end, room, self._workers)
+            self.write(room, writer)
+
+    def _piece(
+        self, rows: RowBuffer, chosen: NDArray[np.int64]
+    ) -> tuple[RowBlock, NDArray[np.uint8], int]:
+        """Return the chosen rows with their final ids, their pairs' sketch, values left out."""
+        block = rows.copy(chosen, self._features, spare=1)
+        longest, d = int(np.diff(block.indptr).max()), self._n_features
+        sort_rows(block.indptr, block.features, block.values, d if DENSE_SHARE * longest > d else 0)
+        lists, classes = block.labels, block.classes
+        if lists is None:
+            classes = self._classes[classes]
+        else:
+            lists = lists.rename(self._classes)
+        block = replace(
+            block, features=block.features[:-1], values=block.values[:-1], classes=classes
+        ).with_labels(lists)
+        nnz = block.nnz
+        if self._n_kept < self._n_features:
+            block = block.with_values(block.features < self._n_kept)
+        sketch = PairSketch()
+        sketch.add(block.indptr, block.features, block.classes, block.labels)
+        return block, sketch.registers, nnz - block.nnz
+
+    def _count_blocks(
+        self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
+    ) -> None:
+        blocks = (first_row + np.arange(len(lengths))) // self.block_rows
+        _add(self._nnz, blocks, lengths)
+        self._longest = max(self._longest, int(lengths.max()))
+        if lists is not None:
+            _add(self._labels, blocks, lists.lengths)
+            self._longest_list = max(self._longest_list, int(lists.lengths.max()))
+
+
+def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    """Add lengths to the sums of their blocks, which rise; the last one may not be full yet."""
+    first, last = int(blocks[0]), int(blocks[-1])
+    sums.extend([0] * (last + 1 - len(sums)))
+    for block, n in enumerate(np.bincount(blocks - first, weights=lengths), first):
+        sums[block] += int(n)

@@ -1,0 +1,166 @@
+"""What an estimator is given, checked as scikit-learn expects it: rows, labels and weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
+
+from streammach.conversion.memory_labels import (
+    check_labels,
+    drop_weightless,
+    find_lists,
+    labels_to_array,
+)
+from streammach.conversion.memory_rows import MemoryRows, collect_rows
+from streammach.frontends.sklearn.partial_fits import recipe_for
+from streammach.frontends.sklearn.rows import (
+    Rows,
+    Targets,
+    by_class,
+    by_name,
+    exact,
+    indicator,
+    sum_duplicates,
+)
+from streammach.inputs.source_options import TableOptions, several
+from streammach.inputs.tables.memory_objects import (
+    NamedMatrix,
+    as_rows,
+    is_frame,
+    is_recipe_table,
+    is_table,
+    to_matrix,
+)
+from streammach.model.model import Model
+from streammach.options.annotated import check_options
+from streammach.options.recipe import Recipe
+from streammach.rows.names import Names
+from streammach.system.errors import DataError, UsageError, clean
+from streammach.training.trainer import OF_TABLE
+
+ROLES = "text", "category", "number", "date"
+
+
+def check_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[MemoryRows, Targets]:
+    """Return rows that `fit` is given, as a training takes them, or raise ValueError."""
+    X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
+    if not _feeds_recipe(X, roles):
+        X, y = _validate_with_sklearn(estimator, X, y, reset=True)
+    X, y, sample_weight = _drop_weightless(X, y, sample_weight)
+    targets = Targets.of(y)
+    found = collect_rows(X, np.zeros(len(targets.lists)), sample_weight, options=roles)
+    check_consistent_length(found.rows.matrix, y)
+    if found.recipe is not None:
+        _take_columns(estimator, found.recipe)
+    weights = by_name(targets, estimator.class_weight)
+    return replace(found, labels=targets.as_labels, class_weights=weights), targets
+
+
+def arriving(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, model: Model | None
+) -> tuple[Rows, Recipe | None]:
+    """Return rows that `partial_fit` is given, and what reads those of a table.
+
+    The first ones, without a model, decide what kind all are.
+    """
+    X, y, roles = plain(X), _plain_labels(y), _roles(estimator)
+    recipe = None if model is None else model.recipe
+    if estimator.class_weight == "balanced" and model is not None:
+        raise ValueError("more classes may come: class_weight='balanced', partial_fit")
+    if recipe is None and (model is not None or not _feeds_recipe(X, roles)):
+        if _feeds_recipe(X, roles):
+            raise ValueError("rows of numbers are expected, as before, not of text: X")
+        return _numbers(estimator, X, y, sample_weight, reset=model is None), None
+    if not is_table(X):
+        raise ValueError("rows of a table or text are expected, as before: X")
+    X, y, sample_weight = _drop_weightless(X, y, sample_weight)
+    if recipe is None:
+        recipe = recipe_for(X, roles)
+        _take_columns(estimator, recipe)
+    targets = Targets.of(y)
+    check_consistent_length(X, y)
+    return Rows(X, targets, by_class(targets, sample_weight, estimator.class_weight)), recipe
+
+
+def plain(X: Any) -> Any:
+    """Return rows in a plain form that scikit-learn knows, or raise ValueError."""
+    rows = as_rows(X)
+    if isinstance(rows, NamedMatrix):  # AnnData, whose names scikit-learn does not look at
+        hint = "Give its matrix, whose columns are told by their places: X.X; or streammach.train."
+        raise UsageError("AnnData is no matrix: X", hint=hint)
+    return rows
+
+
+def validate(estimator: Any, *rows: Any, **options: Any) -> Any:
+    """Return rows, and labels, that scikit-learn has checked; or raise DataError of one line."""
+    if isinstance(rows[0], list):
+        hint = "Say what is in their columns, such as category=NAME; or use streammach.train."
+        raise DataError("a list of dicts is no matrix: X", hint=hint)
+    try:
+        finite = "allow-nan" if is_frame(rows[0]) else True  # a training says what it can take
+        return validate_data(
+            estimator, *rows, accept_sparse="csr", ensure_all_finite=finite, **options
+        )
+    except ValueError as error:
+        raise DataError(clean(" ".join(str(error).split()), 300)) from None
+
+
+def names_of(estimator: Any) -> Names | None:
+    """Return the names of an estimator's columns, if all are strings."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else Names.of(names.tolist())
+
+
+def _plain_labels(y: Any) -> Any:
+    if y is not None:  # of which scikit-learn says what it expects
+        check_labels(y)
+    return indicator(y)
+
+
+def _feeds_recipe(X: Any, roles: TableOptions) -> bool:
+    return roles != TableOptions() or is_recipe_table(X, None, roles)
+
+
+def _roles(estimator: Any) -> TableOptions:
+    check_options(type(estimator).__init__.__annotations__, estimator.get_params(deep=False))
+    named = {name: getattr(estimator, name) for name in ROLES}
+    said: dict[str, Any] = {name: several(x) for name, x in named.items() if x}
+    more = {name: x for name, x in (estimator.options or {}).items() if name in OF_TABLE}
+    return TableOptions(**said, **more, tokenizer=estimator.tokenizer)
+
+
+def _take_columns(estimator: Any, recipe: Recipe) -> None:
+    columns = [column.name for column in recipe.columns]
+    estimator.n_features_in_, estimator.feature_names_in_ = len(columns), np.array(columns, object)
+
+
+def _drop_weightless(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights without rows of weight 0."""
+    y = labels_to_array(y) if find_lists(y) is None and not hasattr(y, "tocsr") else y
+    if sample_weight is not None:
+        sample_weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    return drop_weightless(X, y, sample_weight)[:3]
+
+
+def _validate_with_sklearn(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+    """Return rows of numbers and labels that scikit-learn has seen; a frame stays one."""
+    if find_lists(y) is None:
+        own, y = validate(estimator, X, exact(y), multi_output=True, reset=reset)
+    else:
+        own = validate(estimator, X, reset=reset)
+        check_consistent_length(own, y)
+    return X if is_frame(X) else own, y
+
+
+def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+    X, y = _validate_with_sklearn(estimator, X, y, reset=reset)
+    if is_frame(X):
+        X = to_matrix(X).matrix
+    X, y, weights = _drop_weightless(sum_duplicates(X), y, sample_weight)
+    targets = Targets.of(y)
+    return Rows(X, targets, by_class(targets, weights, estimator.class_weight))

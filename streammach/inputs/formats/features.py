@@ -1,0 +1,348 @@
+"""Reads what follows the head of a row: its features, and their ids and that of its label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streammach.inputs.formats import parsed
+from streammach.inputs.formats.parsed import Parsed
+from streammach.inputs.formats.tokens import (
+    MAX_FLOAT32,
+    all_digits,
+    is_below,
+    is_blank,
+    long_number,
+    must_be_rounded_again,
+    name_at,
+    next_line,
+    number,
+    small_number,
+    token_end,
+)
+from streammach.rows.name_table import (
+    EMPTY,
+    LOW32,
+    NO_SPACE,
+    WORD,
+    NameTable,
+    find,
+    find_or_add,
+    hash_name,
+    needs_comparing,
+    same_bytes,
+    slot_of,
+)
+from streammach.rows.names import MAX_NAME, MAX_NAMESPACES, SEPARATOR
+from streammach.system.jit import Array, kernel
+from streammach.system.simd import prefetch
+
+SPACES = MAX_NAMESPACES - 1
+ANY_NUMBER = 1 << 30
+IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
+
+
+@kernel(fastmath=False, inner=True)
+def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
+    """Read ``|space[:scale]`` at `p`: namespace id, scale, position, reason; id -1: no room."""
+    # The id is 0 for the space without a name; an unknown one that may not be added gets the id
+    # MAX_NAMESPACES, which no name belongs to.
+    start = p + 1
+    if text[start] <= parsed.SPACE:
+        return 0, 1.0, start, parsed.OK
+    state, _, p = name_at(text, start, 0, parsed.BAR)
+    size, scale, reason = p - start, 1.0, parsed.OK
+    for q in range(start, p):
+        if text[q] == SEPARATOR:
+            reason = parsed.BAD_SPACE
+    if text[p] == parsed.COLON:
+        scale, p, bad, _ = long_number(text, p + 1)
+        if bad != parsed.OK or not abs(scale) < MAX_FLOAT32:
+            reason = parsed.BAD_SPACE
+    if text[p] > parsed.SPACE or size > MAX_NAME:
+        reason = parsed.BAD_SPACE
+    if reason != parsed.OK or size == 0:
+        return 0, scale, p, reason
+    if add:
+        space = find_or_add(spaces, text, start, size, NO_SPACE, state) + 1
+        if space == 0:
+            return -1, scale, p, parsed.OK
+    else:
+        space = find(spaces, text, start, size, NO_SPACE, state)[0] + 1
+        space = MAX_NAMESPACES if space == 0 else space
+    return space, scale, p, parsed.MANY_SPACES if add and space >= MAX_NAMESPACES else parsed.OK
+
+
+@kernel(fastmath=False, inner=True)
+def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
+    """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
+    size = end - start
+    state = hash_name(text, start, size, NO_SPACE)
+    if add:
+        found = find_or_add(table, text, start, size, NO_SPACE, state)
+        return found if found >= 0 else -2
+    return find(table, text, start, size, NO_SPACE, state)[0]
+
+
+@kernel(fastmath=False)
+def refuse_row(state: Array, reason: int, start: int, end: int) -> Any:
+    """Say why a row is bad and where, in ``Parsed.state``; return BAD."""
+    state[parsed.REASON], state[parsed.FROM], state[parsed.TO] = reason, start, end
+    return parsed.BAD
+
+
+@kernel(fastmath=False, inner=True)
+def long_label(text: Array, start: int, end: int, split: bool) -> Any:
+    """Return where the first label that is too long starts and ends; at the end if none is."""
+    # Labels stand between commas if they are `split`.
+    for q in range(start, end + 1):
+        if q == end or (split and text[q] == parsed.COMMA):
+            if q - start > MAX_NAME:
+                return start, q
+            start = q + 1
+    return end, end
+
+
+@kernel(fastmath=False, inner=True)
+def features_of_row(
+    text: Array, p: int, numbered: bool, head: tuple[int, int, int], out: Parsed,
+    spaces: NameTable, names: NameTable, add: bool,
+) -> Any:  # fmt: skip
+    """Read a row's features into the scratch and the values; return (position, count, code).
+
+    Parameters
+    ----------
+    text : uint8
+        The text.
+    p : int
+        Where the features start.
+    numbered : bool
+        Whether they are whole numbers with a value each, ``qid`` aside, up to a note behind ``#``;
+        names in namespaces, with a value or without, otherwise.
+    head : tuple of int
+        Where the label starts and ends, and what is wrong before the features, or OK.
+    out, spaces, names, add : Parsed, NameTable, NameTable, bool
+        What receives the features; namespaces, and whether new ones are taken in; names, whose
+        slots are fetched ahead.
+    """
+    # One long loop, because a call for each feature would cost more than reading it.
+    if head[2] != parsed.OK:
+        return p, 0, refuse_row(out.state, head[2], head[0], head[1])
+    if head[1] - head[0] > MAX_NAME:
+        first, last = long_label(text, head[0], head[1], out.state[parsed.SPLIT] != 0)
+        if first < last:
+            return p, 0, refuse_row(out.state, parsed.TOO_LONG, first, last)
+    stop = parsed.HASH if numbered else parsed.BAR
+    z0, mask = out.state[parsed.VALUES], np.uint64(names.slots.shape[0] - 1)
+    n, space, scale, hard = 0, 0, 1.0, out.state[parsed.HARD]
+    while True:
+        byte = text[p]
+        if byte <= parsed.SPACE:
+            if byte == parsed.NEWLINE:
+                break
+            if not is_blank(byte):
+                return p, n, refuse_row(out.state, parsed.CONTROL, max(p - 1, 0), p)
+            p += 1
+            continue
+        if byte == stop:
+            if numbered:
+                break  # a note
+            space = out.short[text[p + 1]] if text[p + 2] <= parsed.SPACE else 0
+            if space > 0:
+                scale, p = 1.0, p + 2
+                continue
+            space, scale, end, reason = namespace_head(text, p, spaces, add)
+            if reason != parsed.OK:
+                return (
+                    p,
+                    n,
+                    refuse_row(out.state, reason, p + 1, token_end(text, p + 1, parsed.BAR)),
+                )
+            if space < 0:
+                return p, n, parsed.GROW
+            if end == p + 2:
+                out.short[text[p + 1]] = space
+            p = end
+            continue
+        if z0 + n >= out.values.shape[0]:
+            return p, n, parsed.FULL
+        state, first, end = name_at(text, p, space, stop)
+        if end == p:
+            return p, n, refuse_row(out.state, parsed.NO_NAME, p, token_end(text, p, parsed.BAR))
+        if end - p > MAX_NAME:
+            return p, n, refuse_row(out.state, parsed.TOO_LONG, p, end)
+        value, q, exact = 1.0, end, True
+        has_value = text[end] == parsed.COLON
+        if has_value:
+            if numbered and end - p == 3 and text[p] == parsed.LETTER_Q:  # qid:n
+                p = token_end(text, end, parsed.HASH)
+                if not all_digits(text, end + 1, p):
+                    return p, n, refuse_row(out.state, parsed.NO_QID, end + 1, p)
+                continue
+            value, q, reason, exact = number(text, end + 1)
+            if reason != parsed.OK or not (text[q] <= parsed.SPACE or text[q] == stop):
+                reason = reason if reason != parsed.OK else parsed.NO_NUMBER
+                return p, n, refuse_row(out.state, reason, end + 1, token_end(text, end + 1, stop))
+        if numbered:
+            if not has_value:
+                return p, n, refuse_row(out.state, parsed.NO_VALUE, p, end)
+            short = small_number(first, end - p, ANY_NUMBER) >= 0
+            if not short and not all_digits(text, p, end):
+                return p, n, refuse_row(out.state, parsed.NO_INDEX, p, end)
+            most = out.state[parsed.MOST_COLUMNS]
+            if most > 0 and not is_below(text, p, end, most):
+                return p, n, refuse_row(out.state, parsed.COLUMN_TOO_LARGE, p, end)
+        if has_value or scale != 1.0:
+            value *= scale
+            if not abs(value) < MAX_FLOAT32:
+                return p, n, refuse_row(out.state, parsed.NOT_FINITE, end + 1, q)
+            if must_be_rounded_again(value, exact):
+                out.hard[hard, 0], out.hard[hard, 1], out.hard[hard, 2] = z0 + n, end + 1, q
+                out.scales[hard] = scale
+                hard += 1
+        out.values[z0 + n] = value
+        if space > 0 or end - p > 7:
+            prefetch(names.slots, np.int64(slot_of(state, mask)) * 2)
+        out.keys[n, 0], out.keys[n, 1] = state, first
+        out.spans[n] = (np.int64(p) << 32) | (np.int64(space) << 12) | (end - p)
+        n, p = n + 1, q
+    out.state[parsed.HARD] = hard
+    return p, n, parsed.DONE
+
+
+@kernel(fastmath=False, inner=True)
+def labels_of_row(
+    text: Array, start: int, end: int, out: Parsed, table: NameTable, add: bool
+) -> Any:
+    """Look up the labels of a row, between commas; return whether the table has room for them."""
+    # They are taken with the row: ``out.label_starts`` says where they end.
+    row, m = out.state[parsed.ROWS], out.label_starts[out.state[parsed.ROWS]]
+    while start < end:
+        stop = start
+        while stop < end and text[stop] != parsed.COMMA:
+            stop += 1
+        label = label_of_row(text, start, stop, table, add)
+        if label == -2:
+            return False
+        out.label_ids[m] = label
+        m += 1
+        start = stop + 1
+    out.label_starts[row + 1] = m
+    return True
+
+
+@kernel(fastmath=False, inner=True)
+def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
+    """Ask for the bytes of the names that a row's will be compared with, all before the first."""
+    # A slot says whose, the table where these are: so each is asked for in a pass of its own.
+    mask = np.uint64(names.slots.shape[0] - 1)
+    for known in range(2):
+        for r in range(n_values):
+            i = slot_of(out.keys[r, 0], mask)
+            if out.spans[r] & MAX_NAME > WORD and names.slots[i, 0] == out.keys[r, 0]:
+                name = np.int64(names.slots[i, 1] & LOW32)
+                if known:
+                    prefetch(names.arena, names.starts[name])
+                else:
+                    prefetch(names.starts, name)
+
+
+@kernel(fastmath=False, inner=True)
+def take_row(
+    text: Array, line: int, label_from: int, label_to: int, importance: float, n_values: int,
+    first_hard: int, out: Parsed, labels: NameTable, names: NameTable, add_labels: bool,
+    add_names: bool,
+) -> Any:  # fmt: skip
+    """Look up the names of a row that was read, and take it; return DONE, or GROW: a table is full.
+
+    A pass of its own, so that the cache misses of one row's names overlap with its reading, which
+    asks for their slots. Without `add_names` unknown ones are dropped and the rest moves together.
+
+    Parameters
+    ----------
+    text : uint8
+        The text.
+    line : int
+        Where the row's line starts.
+    label_from, label_to : int
+        Its label; empty where it has none and none is needed.
+    importance : float
+        Its importance.
+    n_values, first_hard : int
+        Its values, and the numbers before it that need Python's own rounding.
+    out, labels, names, add_labels, add_names : Parsed, NameTable, bool
+        What :class:`streammach.inputs.formats.registry.Parser` is given.
+    """
+    if out.state[parsed.DROP] != 0 and np.float32(importance) == 0:
+        out.state[parsed.LEFT] += 1
+        last = out.tags.shape[0] - out.state[parsed.LEFT]
+        out.tags[last, 0], out.tags[last, 1] = line, next_line(text, line)
+        out.state[parsed.HARD] = first_hard
+        out.state[parsed.LINE] += 1
+        return parsed.DONE
+    label = np.int64(-1)
+    if out.state[parsed.SPLIT]:
+        if not labels_of_row(text, label_from, label_to, out, labels, add_labels):
+            return parsed.GROW
+    elif label_to > label_from:
+        label = np.int64(label_of_row(text, label_from, label_to, labels, add_labels))
+        if label == -2:
+            return parsed.GROW
+    n, first_value = out.state[parsed.ROWS], out.state[parsed.VALUES]
+    mask = np.uint64(names.slots.shape[0] - 1)
+    ask_for_long_names(out, n_values, names)
+    kept, hard, kept_hard, all_hard = first_value, first_hard, first_hard, out.state[parsed.HARD]
+    for r in range(n_values):
+        state, first = out.keys[r, 0], out.keys[r, 1]
+        span = out.spans[r]
+        number = small_number(first, span & IN_SLOT, out.direct.shape[0])
+        found = np.int64(-1)
+        if number >= 0:
+            found = np.int64(out.direct[number])
+        if found < 0:
+            size = span & MAX_NAME
+            i = slot_of(state, mask)
+            while names.slots[i, 0] != state and names.slots[i, 0] != EMPTY:
+                i = (i + np.uint64(1)) & mask
+            word = names.slots[i, 1]
+            same = names.slots[i, 0] == state and word & ~LOW32 == np.uint64(span) << np.uint64(32)
+            if same and needs_comparing(size, state):
+                same = same_bytes(names, np.int64(word & LOW32), text, span >> 32, size)
+            if same:  # the usual case without a call
+                found = np.int64(word & LOW32)
+            elif add_names:
+                found = find_or_add(names, text, span >> 32, size, (span >> 12) & SPACES, state)
+                if found < 0:
+                    return parsed.GROW
+            else:
+                found = find(names, text, span >> 32, size, (span >> 12) & SPACES, state)[0]
+            if number >= 0:
+                out.direct[number] = found
+        is_hard = hard < all_hard and out.hard[hard, 0] == first_value + r
+        if found >= 0:
+            if is_hard:
+                out.hard[kept_hard, 0] = kept
+                for i in range(1, 3):
+                    out.hard[kept_hard, i] = out.hard[hard, i]
+                out.scales[kept_hard] = out.scales[hard]
+                kept_hard += 1
+            out.features[kept] = found
+            out.values[kept] = out.values[first_value + r]
+            kept += 1
+        if is_hard:
+            hard += 1
+    out.state[parsed.HARD] = kept_hard
+    out.classes[n], out.importance[n], out.places[n] = label, importance, line
+    out.tags[n, 0], out.tags[n, 1] = out.state[parsed.TAG_FROM], out.state[parsed.TAG_TO]
+    out.indptr[n + 1] = kept
+    out.state[parsed.ROWS], out.state[parsed.VALUES] = n + 1, kept
+    if out.state[parsed.SPLIT]:
+        out.state[parsed.LABELS] = out.label_starts[n + 1]
+        if out.label_starts[n + 1] != out.label_starts[n] + 1:
+            out.state[parsed.LISTED] = 1
+        else:
+            out.classes[n] = out.label_ids[out.label_starts[n]]
+    out.state[parsed.UNKNOWN] += n_values - (kept - first_value)
+    out.state[parsed.LINE] += 1
+    return parsed.DONE

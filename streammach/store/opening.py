@@ -1,0 +1,202 @@
+"""Opens a store's documents, which are checked before anything is taken; tells ours from others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from streammach.options.documents import from_json
+from streammach.options.formats import STORE_FORMAT
+from streammach.store.blobs import CONVERT_AGAIN, Blobs, damage_error, is_remote
+from streammach.store.root import MOST_ROWS, Root
+from streammach.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
+from streammach.store.writer import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST, Manifest
+from streammach.system.errors import DiskError, StoreError, UsageError, clean
+from streammach.system.files.reading import read_small, sha256
+
+NO_STORE = "it is no store that streammach made"
+# How an array is cut: the codec of its shards, their chunks, and the shards themselves.
+OF_ARRAYS = ("shape", "data_type", "codecs")
+STORED_AS = "sharding_indexed", [CHUNK], {
+    "name": "regular", "configuration": {"chunk_shape": [CHUNK * SHARD_CHUNKS]},
+}  # fmt: skip
+CODECS = ["bytes", "blosc", "crc32c"]  # of its chunks
+VALUES = "uint8", "float32"
+OPTIONAL = ("weight", "tag/offsets", "tag/bytes", "features/column")
+
+Kind = Literal["integer", "utf8", "bytes"]
+
+
+def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
+    """Return the types that each array may have, and its length where the root tells it."""
+    n, k, d, nnz, m = root.rows, root.classes, root.features, root.nnz, root.labels
+    lists: dict[str, tuple[tuple[str, ...], int | None]] = {
+        "y/indptr": (("int64",), n + 1), "y/indices": (("int32",), m), "y/data": (VALUES, m),
+    }  # fmt: skip
+    return {
+        "X/indptr": (("int64",), n + 1), "X/indices": (("int32",), nnz), "X/data": (VALUES, nnz),
+        **(lists if root.listed else {"y": (("int32",), n)}),
+        "row": (("int64",), n), "weight": (("float32",), n),
+        "tag/offsets": (("int64",), n + 1), "tag/bytes": (("uint8",), None),
+        "labels/offsets": (("int64",), k + 1), "labels/bytes": (("uint8",), None),
+        "labels/count": (("int64",), k), "features/count": (("int64",), d),
+        "features/offsets": (("int64",), d + 1), "features/bytes": (("uint8",), None),
+        "features/column": (("int32",), d),
+    }  # fmt: skip
+
+
+def read_root(blobs: Blobs) -> Root:
+    """Return the root document of a store, or raise UsageError, StoreError or DiskError."""
+    place = clean(blobs.place, 300)
+    try:
+        text = blobs.root(MAX_DOCUMENT)
+        document = from_json(text, dict[str, Any])
+        attributes = document["attributes"]["streammach"]
+        found = attributes["format"]
+        if found != STORE_FORMAT:
+            raise StoreError(
+                f"its format is {clean(found)}, this release reads {STORE_FORMAT}", path=place,
+                hint="Use the release that wrote it, or convert the source again.",
+            )  # fmt: skip
+        root = msgspec.convert(attributes, Root)
+    except (ValueError, KeyError, TypeError, DiskError) as error:
+        if isinstance(error, StoreError | UsageError) or is_remote(error):
+            raise
+        hint = "Was it written by streammach convert?"
+        raise StoreError(f"not a store ({clean(error)})", path=place, hint=hint) from None
+    if not root.complete:
+        raise StoreError("the store is not complete", path=place, hint=CONVERT_AGAIN)
+    # The digest that a root holds is that of the rest of it.
+    if sha256([text.replace(root.check.encode() or b"?", b"", 1)]) != root.check:
+        raise damage_error(blobs.place, "zarr.json was changed")
+    wrong = root.wrong()
+    if wrong is not None:
+        raise damage_error(blobs.place, f"its root says what cannot be: {wrong}")
+    return root
+
+
+def read_manifest(blobs: Blobs, root: Root) -> Manifest:
+    """Return the manifest that the root names, or raise StoreError or DiskError."""
+    try:
+        text = blobs.document("manifest.json", MAX_MANIFEST, root.manifest)
+        if sha256([text]) != root.manifest:
+            raise ValueError("its digest is not the one that the root names")
+        return msgspec.json.decode(text, type=Manifest)
+    except (ValueError, RecursionError, DiskError) as error:
+        if is_remote(error):
+            raise
+        what = f"the manifest is missing or damaged ({clean(error, 120)})"
+        raise StoreError(what, path=blobs.place, hint=CONVERT_AGAIN) from None
+
+
+def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
+    """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
+    blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
+    documents = dict[str, bytes]()
+    for name, digest in manifest.metadata.items():
+        try:
+            documents[name] = blobs.document(name, MAX_ARRAY_DOCUMENT, digest)
+        except DiskError as error:
+            if error.__cause__ is not None or is_remote(error):  # the disk itself, or the way to it
+                raise
+            raise damage_error(blobs.place, f"{clean(name)}: {error.message}") from None
+        if sha256([documents[name]]) != digest:
+            raise damage_error(blobs.place, f"{clean(name)} was changed")
+    return documents
+
+
+def open_arrays(
+    blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
+) -> dict[str, ArrayReader]:
+    """Return a store's arrays by name; StoreError if one is not as format and root say."""
+    arrays = dict[str, ArrayReader]()
+    for name, (types, length) in _arrays(root).items():
+        if f"{name}/zarr.json" in manifest.metadata:
+            array = arrays[name] = _open_array(blobs, name, manifest, documents, types)
+            if array.n_values != (array.n_values if length is None else length):
+                what = f"{name} has {array.n_values:,} values, not {length:,}"
+                raise damage_error(blobs.place, what)
+        elif name not in OPTIONAL:
+            raise damage_error(blobs.place, f"it lacks {name}")
+    return arrays
+
+
+def _open_array(
+    blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
+    types: tuple[str, ...],
+) -> ArrayReader:  # fmt: skip
+    document = _document(blobs.place, name, documents)
+    sound = False
+    try:
+        (n_values,), data_type, (sharding,) = (document[x] for x in OF_ARRAYS)
+        cut = sharding["name"], sharding["configuration"]["chunk_shape"], document["chunk_grid"]
+        codecs = [inner["name"] for inner in sharding["configuration"]["codecs"]]
+        sound = cut == STORED_AS and type(n_values) is int and 0 <= n_values <= MOST_ROWS
+        sound = sound and codecs == CODECS and data_type in types
+    except (ValueError, KeyError, TypeError):
+        pass
+    if not sound:
+        raise damage_error(blobs.place, f"{name} is not stored as this format stores it")
+    start = f"{name}/"
+    files = {n[len(start) :]: f for n, f in manifest.files.items() if n.startswith(start)}
+    n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
+    if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
+        raise damage_error(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
+    return ArrayReader(blobs, name, np.dtype(data_type), n_values, files)
+
+
+def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> Kind:
+    """Return the type that names of ``labels`` or ``features`` come in, or raise StoreError."""
+    attributes = _document(folder, group, documents).get("attributes")
+    try:
+        return msgspec.convert(attributes, dict[str, Kind])["kind"]
+    except (ValueError, KeyError) as error:
+        raise damage_error(folder, f"{group}/zarr.json ({clean(error)})") from None
+
+
+def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[str, Any]:
+    try:
+        return from_json(documents.get(f"{name}/zarr.json", b""), dict[str, Any])
+    except ValueError as error:
+        raise damage_error(folder, f"{name}/zarr.json ({clean(error)})") from None
+
+
+def names_of(root: bytes, manifest: bytes) -> set[str]:
+    """Return the files of a store of ours by its documents; none where these are no store's."""
+    try:
+        document = from_json(root, dict[str, Any])
+        files = msgspec.json.decode(manifest, type=dict[str, dict[str, Any]])
+    except (ValueError, RecursionError):
+        return set()
+    attributes = document.get("attributes")
+    ours = isinstance(attributes, dict) and "streammach" in attributes
+    return {"zarr.json", "manifest.json"}.union(*files.values()) if ours else set()
+
+
+def not_a_store(path: Path) -> str | None:
+    """Return why a folder is not a store of ours, with nothing else in it; None if it is."""
+    if not path.is_dir():
+        return NO_STORE
+    try:
+        documents = (
+            read_small(path / "zarr.json", MAX_DOCUMENT),
+            read_small(path / "manifest.json", MAX_MANIFEST),
+        )
+    except DiskError:
+        return NO_STORE
+    known = names_of(*documents)
+    if not known:
+        return NO_STORE
+    for parent, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            place = Path(parent, name)
+            inside = place.relative_to(path).as_posix()
+            ours = name in folders or (inside in known and place.is_file())
+            if place.is_symlink() or not ours:
+                return f"{clean(inside)} in it was not made by streammach"
+    return None

@@ -1,0 +1,276 @@
+"""Reads the rows of a store: values, labels, importances and origins, checked as they are read.
+
+Kernels compute and check nothing, and a store may come from a stranger who wrote right checksums:
+nothing that was checked leads out of bounds. Each chunk is looked at when it was decoded, and
+numbers are compared as integers of a word, many at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.rows.arrays import (
+    ALL,
+    INFINITE,
+    MOST_IMPORTANCE,
+    NO_SIGN,
+    look_at_ids,
+    look_at_numbers,
+)
+from streammach.rows.block import RowBlock
+from streammach.rows.label_lists import LabelLists
+from streammach.rows.names import MAX_NAME
+from streammach.rows.texts import Texts
+from streammach.store.blobs import damage_error
+from streammach.store.root import Root
+from streammach.store.stored_arrays import Look, ReadArray
+from streammach.system.jit import Array, kernel
+from streammach.system.progress import Told
+
+MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
+MOST_LEFT_OUT = 16  # rows of the sources for each that is there, in a list that is kept
+
+
+@kernel()
+def falls_between_rows(indptr: Array, ids: Array) -> Any:
+    """Return at how many of the places where a row starts the ids do not rise."""
+    falls, before, base, last = np.int64(0), np.int64(0), indptr[0], ids.shape[0] - 1
+    for i in range(1, indptr.shape[0] - 1):
+        start = indptr[i] - base
+        place = max(min(start, last), 1)  # without a branch
+        inside = (start > before) & (start <= last)
+        falls += inside & (ids[place] <= ids[place - 1])
+        before = start
+    return falls
+
+
+@kernel()
+def longest_row(indptr: Array) -> Any:
+    """Return the most values of a row; -1 where row pointers fall."""
+    longest = np.int64(0)
+    falling = False
+    for i in range(1, indptr.shape[0]):
+        length = indptr[i] - indptr[i - 1]
+        falling = falling | (length < 0)
+        longest = max(longest, length)
+    return np.int64(-1) if falling else longest
+
+
+def _ids(largest_and_falls: NDArray[np.int64]) -> Look:
+    return lambda some: look_at_ids(some, largest_and_falls)
+
+
+def _numbers(bits: Any, largest: NDArray[np.int64]) -> Look:
+    return lambda some: look_at_numbers(some, bits, largest)
+
+
+def _rise(falls: int, indptr: NDArray[np.int64], ids: NDArray[np.int32]) -> bool:
+    """Return whether ids fall nowhere but where rows start."""
+    return not falls or falls == falls_between_rows(indptr, ids)
+
+
+class StoredRows:
+    """The rows of a store; safe to read from several threads."""
+
+    def __init__(self, path: Path, root: Root, arrays: Mapping[str, ReadArray]) -> None:
+        self.path, self.root, self._arrays = path, root, arrays
+        self._float = self.value_type == np.float32
+        self._class_weights: NDArray[np.float32] | None = None
+        # ranges of rows, with ids of features or without; chunks have checksums
+        self._checked: set[tuple[int, int, bool]] = set()
+
+    @property
+    def value_type(self) -> np.dtype[np.generic]:
+        """Type of the values: uint8 or float32."""
+        return self._arrays["X/data"].dtype
+
+    @property
+    def listed(self) -> bool:
+        """Whether rows have lists of labels."""
+        return self.root.listed
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows have an importance, of their own or by their class."""
+        return "weight" in self._arrays or self._class_weights is not None
+
+    @property
+    def tagged(self) -> bool:
+        """Whether rows have tags."""
+        return "tag/bytes" in self._arrays
+
+    @property
+    def tag_bytes(self) -> int:
+        """Bytes of all tags."""
+        return self._arrays["tag/bytes"].n_values if self.tagged else 0
+
+    def pointers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked."""
+        indptr = self._arrays["X/indptr"].read(start, stop + 1)
+        root = self.root
+        self._check_pointers("row pointers", indptr, start, root.nnz, root.max_row_nnz)
+        return indptr
+
+    def _check_pointers(
+        self, what: str, indptr: NDArray[np.int64], start: int, total: int, most: int
+    ) -> None:
+        """Raise StoreError if pointers of rows from `start` on do not lead through an array.
+
+        It has `total` values, `most` of them in one row.
+        """
+        first, last, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        sound = (start > 0 or first == 0) and (stop < self.root.rows or last == total)
+        sound = sound and first >= 0 and last <= total and 0 <= longest_row(indptr) <= most
+        self._check(sound, what, start, stop)
+
+    def _check(self, sound: Any, what: str, start: int, stop: int) -> None:
+        if not sound:
+            raise damage_error(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
+
+    def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
+        """Read rows into arrays of just their size, and check what they hold, the first time.
+
+        `indptr` is int64 (n + 1,). Ids of features are read where there is room for them.
+        """
+        a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        arrays, root, key = self._arrays, self.root, (start, stop, len(rows.features) > 0)
+        fresh = key not in self._checked
+        ids, classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        values, importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        if len(rows.features) > 0:
+            arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
+        look = _numbers(NO_SIGN, values) if fresh and self._float else None
+        arrays["X/data"].read(a, b, rows.values, look)
+        if not self.listed:
+            arrays["y"].read(start, stop, rows.classes, _ids(classes) if fresh else None)
+        if rows.importance is not None:
+            self._read_importance(start, stop, rows, _numbers(ALL, importance) if fresh else None)
+        if fresh:
+            rising = ids[0] < root.features and _rise(ids[1], indptr, rows.features)
+            self._check(rising, "ids of features", start, stop)
+            self._check(values[0] < INFINITE, "values", start, stop)
+            self._check(classes[0] < root.classes, "ids of classes", start, stop)
+            self._check(importance[0] <= MOST_WEIGHT, "importances", start, stop)
+            self._checked.add(key)
+
+    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Look | None) -> None:
+        """Read what rows count for, times the weights of their classes where there are any."""
+        importance = rows.importance
+        assert importance is not None, "room for it"
+        if "weight" in self._arrays:
+            self._arrays["weight"].read(start, stop, importance, look)
+        else:
+            importance[:] = 1
+        self.weigh_by_class(rows)
+
+    def weigh_by_class(self, rows: RowBlock) -> RowBlock:
+        """Multiply the importances of rows by those of their classes, where these have such."""
+        if self._class_weights is not None:
+            assert rows.importance is not None, "room for it"
+            known = rows.classes >= 0
+            rows.importance[known] *= self._class_weights[rows.classes[known]]
+        return rows
+
+    def importances(self, start: int, stop: int) -> RowBlock:
+        """Return what rows ``start:stop`` count for, and their labels, without any values."""
+        n, nothing = stop - start, np.zeros(0, np.int32)
+        rows = RowBlock(
+            indptr=np.zeros(n + 1, np.int64), features=nothing, values=nothing.view(np.float32),
+            classes=np.empty(n, np.int32), importance=np.empty(n, np.float32),
+        )  # fmt: skip
+        if not self.listed:
+            self._arrays["y"].read(start, stop, rows.classes)
+        self._read_importance(start, stop, rows, None)
+        return rows.with_labels(self.lists(start, stop))
+
+    def rows(self, start: int, stop: int) -> RowBlock:
+        """Return rows ``start:stop`` of the store; StoreError if what is read is damaged."""
+        indptr = self.pointers(start, stop)
+        n, nnz = stop - start, int(indptr[-1] - indptr[0])
+        rows = RowBlock(
+            indptr=indptr - indptr[0], features=np.empty(nnz, np.int32),
+            values=np.empty(nnz, self.value_type), classes=np.empty(n, np.int32),
+            importance=np.empty(n, np.float32) if self.weighted else None,
+        )  # fmt: skip
+        self.read_into(start, indptr, rows)
+        return rows.with_labels(self.lists(start, stop))
+
+    def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked."""
+        starts = self._arrays["y/indptr"].read(start, stop + 1)
+        root = self.root
+        self._check_pointers("pointers to labels", starts, start, root.labels, root.max_row_labels)
+        return starts
+
+    def lists(self, start: int, stop: int) -> LabelLists | None:
+        """Return the labels of rows ``start:stop``, where rows have lists of them."""
+        if not self.listed:
+            return None
+        arrays, starts = self._arrays, self.label_pointers(start, stop)
+        a, b, weights = int(starts[0]), int(starts[-1]), None
+        ids, largest = np.zeros(2, np.int64), np.zeros(1, np.int64)
+        classes = arrays["y/indices"].read(a, b, None, _ids(ids))
+        if arrays["y/data"].dtype == np.float32:
+            weights = arrays["y/data"].read(a, b, None, _numbers(ALL, largest))
+        rising = ids[0] < self.root.classes and _rise(ids[1], starts, classes)
+        self._check(rising, "labels", start, stop)
+        self._check(largest[0] < INFINITE, "weights of labels", start, stop)
+        return LabelLists(starts - a, classes, weights)
+
+    def numbers(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the places of rows among those of the source, int64 (n,), or raise StoreError."""
+        numbers: NDArray[np.int64] = self._arrays["row"].read(start, stop)
+        inside = not len(numbers) or 0 <= numbers.min() <= numbers.max() < self.root.source_rows
+        self._check(inside, "numbers", start, stop)
+        return numbers
+
+    def origins(self, start: int, stop: int) -> tuple[NDArray[np.int64], Texts | None]:
+        """Return the places of rows in the source, int64 (n,), and their tags, or StoreError."""
+        numbers = self.numbers(start, stop)
+        if not self.tagged:
+            return numbers, None
+        offsets = self._arrays["tag/offsets"].read(start, stop + 1)
+        n_bytes, lengths = self._arrays["tag/bytes"].n_values, np.diff(offsets)
+        sound = 0 <= offsets[0] <= offsets[-1] <= n_bytes
+        sound = sound and 0 <= lengths.min() <= lengths.max() <= MAX_NAME
+        self._check(sound, "tags", start, stop)
+        data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
+        return numbers, Texts(offsets - offsets[0], data)
+
+    def wrong_rows(
+        self, said: Mapping[str, NDArray[np.int64]], step: int, told: Told
+    ) -> Iterator[str]:
+        """Yield a line for each thing that a store says of its rows and is not so; all are read.
+
+        `said` has the counts of features and labels: int64 (d,) and (K,).
+        """
+        n, most, labels, n_numbers = self.root.rows, 0, 0, self.root.source_rows
+        counts = {name: np.zeros(len(c), np.int64) for name, c in said.items()}
+        # A root may promise any number of rows that were left out.
+        there = np.zeros(n_numbers if n_numbers <= MOST_LEFT_OUT * n else 0, bool)
+        few = list[NDArray[np.int64]]()
+        for start in range(0, n, step):
+            told("rows", start, n)
+            block = self.rows(start, min(start + step, n))
+            for name, ids in (("features", block.features), ("labels", block.lists.classes)):
+                counts[name] += np.bincount(ids, minlength=len(counts[name]))
+            labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
+            numbers, _ = self.origins(start, start + block.n_rows)
+            if len(there):
+                there[numbers] = True
+            else:
+                few.append(numbers)
+        for name, count in counts.items():
+            if not np.array_equal(count, said[name]):
+                yield f"damaged: {self.path}/{name}/count does not agree with the rows"
+        if n != (int(there.sum()) if len(there) else len(np.unique(np.concatenate(few)))):
+            yield f"damaged: {self.path}/row: two rows have one number"
+        if most > self.root.max_block_nnz:
+            yield f"damaged: {self.path}: a block has more values than the root says"
+        if self.listed and labels > self.root.max_block_labels:
+            yield f"damaged: {self.path}: a block has more labels than the root says"

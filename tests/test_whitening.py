@@ -31,7 +31,7 @@ def basis_of(x, labels, pieces=1):
     for some in np.array_split(np.arange(len(x)), pieces):
         spread.add(dense_block(x[some], labels[some]))
     assert spread.n_rows == len(x)
-    return spread, spread.basis()
+    return spread, spread.make_map()
 
 
 def within(x, rows):
@@ -63,7 +63,7 @@ def test_the_basis_is_a_power_of_the_covariance_within_labels(most, rng, monkeyp
     covariance = within(x, rows)
     covariance += whitening.RIDGE * np.trace(covariance) / 6 * np.eye(6)
     expected = power_of(covariance, -whitening.POWER / 2)
-    basis = spread.basis()
+    basis = spread.make_map()
     scale = basis.rotation[0, 0] / expected[0, 0]
     np.testing.assert_allclose(basis.rotation, scale * expected, rtol=2e-3, atol=1e-5)
     np.testing.assert_allclose(basis.shift, x.mean(axis=0) @ basis.rotation, rtol=2e-3, atol=1e-4)
@@ -117,7 +117,7 @@ def test_the_footprint_bounds_what_is_allocated(rng, shape, listed):
     tracemalloc.start()
     spread = Spread(shape[1])
     spread.add(block)
-    basis = spread.basis()
+    basis = spread.make_map()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert np.isfinite(basis.rotation).all()

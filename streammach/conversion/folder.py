@@ -65,11 +65,11 @@ class ConversionMemory:
         return cls(most.n_bytes, limit, base, ahead, piece, compiler=compiler)
 
     @property
-    def ahead(self) -> int:
+    def most_pieces(self) -> int:
         """How many pieces are on their way at a time: few, where more leave rows no room."""
-        return self._ahead_of(self.limit)
+        return self._pieces_within(self.limit)
 
-    def _ahead_of(self, n_bytes: int) -> int:
+    def _pieces_within(self, n_bytes: int) -> int:
         fits = (n_bytes - self.base - FREE_ROOM) // max(self.piece, 1) - 1
         return max(1, min(self.most_ahead, fits))
 
@@ -102,7 +102,7 @@ class ConversionMemory:
 
     def _fixed_bytes(self, n_bytes: int) -> int:
         """Return what is taken beside rows and names, where so much may be taken."""
-        return self.base + (self._ahead_of(n_bytes) + 1) * self.piece
+        return self.base + (self._pieces_within(n_bytes) + 1) * self.piece
 
     def _enough(self, needed: int) -> int:
         """Return the least that leaves so many bytes; what is compiled before takes none then."""

@@ -125,7 +125,7 @@ class Intake:
         self._rows_before = sum(self.tally.source_lengths)
         for alone, some in itertools.groupby(self._pieces(), lambda one: one.large is not None):
             if not alone:
-                self._read_pieces(some, self._memory.ahead)
+                self._read_pieces(some, self._memory.most_pieces)
                 continue
             for one in some:
                 self._make_room(one.large)

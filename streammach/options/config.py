@@ -98,7 +98,7 @@ class RunConfig:
         return 0 if part is None else part.size
 
     @property
-    def basis(self) -> bool:
+    def has_feature_map(self) -> bool:
         """Whether a part may bring rows to another basis."""
         return any(part.basis for part in self.parts)
 

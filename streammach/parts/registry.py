@@ -66,7 +66,7 @@ def switches_of(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[st
     return found
 
 
-def said_of(config: RunConfig) -> tuple[tuple[str, str], ...]:
+def words_of_plan(config: RunConfig) -> tuple[tuple[str, str], ...]:
     """Return what a user would say of each part to have a plan with the same ones."""
     found = []
     for part in PARTS.values():

@@ -9,7 +9,7 @@ from streammach.options.byte_lines import Line
 from streammach.options.config import Batching, RunConfig
 from streammach.options.facts import DataFacts
 from streammach.parts.expected import PartBytes
-from streammach.parts.registry import PARTS, bytes_of_parts, said_of
+from streammach.parts.registry import PARTS, bytes_of_parts, words_of_plan
 from streammach.prediction.quantized import QuantizedForward
 from streammach.store.reader import Reader
 from streammach.store.row_groups import equal_rows_bytes
@@ -67,7 +67,7 @@ def kernels(facts: DataFacts, config: RunConfig) -> tuple[object, ...]:
     place, shape = config.placement, config.shape
     return (
         "train", facts.value_bytes, facts.weighted, facts.listed, facts.held_bytes > 0,
-        config.dense, shape.exact, shape.unhashed, shape.n_buckets > 256, said_of(config),
+        config.dense, shape.exact, shape.unhashed, shape.n_buckets > 256, words_of_plan(config),
         config.optimizer, place.device, place.threads > 1, place.waves > 1, place.resident,
     )  # fmt: skip
 

@@ -198,7 +198,7 @@ class Explainer:
     def _add_linear(self, features: Ids, values: Numbers, columns: Ids, out: Terms) -> None:
         """Add the mean logarithms of classes, whose columns are int64 (k, R), by their logits."""
         bias = self._model.bias.astype(np.float64)
-        waves = self._waves(self._turns(features, values))
+        waves = self._cosine_terms(self._turns(features, values))
         z = bias + waves
         for some, added in self._contributions(features, values):
             z += added.sum(axis=0)
@@ -217,11 +217,12 @@ class Explainer:
         """Add what the scores of classes lose when the row is without a feature."""
         bias, turns = self._model.bias.astype(np.float64), self._turns(features, values)
         z: Numbers = sum((x.sum(axis=0) for _, x in self._contributions(features, values)), bias)
-        out.scores[:] += self._scores((z + self._waves(turns))[None], columns)[0]
+        out.scores[:] += self._scores((z + self._cosine_terms(turns))[None], columns)[0]
         for some, added in self._contributions(features, values):
             left = turns - values[some, None] * self._projection[features[some]]
-            out.parts[some] += out.scores - self._scores(z - added + self._waves(left), columns)
-        empty = bias + self._waves(self._projection[-2])
+            without = self._scores(z - added + self._cosine_terms(left), columns)
+            out.parts[some] += out.scores - without
+        empty = bias + self._cosine_terms(self._projection[-2])
         out.lines[LINES.index("bias")] += self._scores(empty[None], columns)[0]
 
     def _scores(self, z: Numbers, columns: Ids) -> Numbers:
@@ -269,7 +270,7 @@ class Explainer:
         found: Numbers = _product(values, self._projection[features]) + self._projection[-2]
         return found
 
-    def _waves(self, turns: Numbers) -> Numbers:
+    def _cosine_terms(self, turns: Numbers) -> Numbers:
         """Return what cosines of (..., D) add to all logits: float64 (..., R*B)."""
         return _product(np.cos(turns) * self._projection[-1], self._more)
 

@@ -81,7 +81,7 @@ def new_classes(model: Model, found: NewRows, labels: Names, backend: Ranked) ->
     codes = np.zeros((n, 0), np.uint8)
     if not model.spec.unhashed:
         choice = best_buckets(backend, rows, n, model.training.transform)
-        codes = told_apart(*choice, backend.codes)
+        codes = choose_unlike_buckets(*choice, backend.codes)
     return NewClasses(
         labels=labels, codes=codes,
         pairs=np.stack([keys & 0xFFFFFFFF, keys >> 32]).astype(np.int32),
@@ -118,7 +118,7 @@ def best_buckets(
     return best, second, apart
 
 
-def told_apart(
+def choose_unlike_buckets(
     best: NDArray[np.int64], second: NDArray[np.int64], apart: NDArray[np.float32],
     table: NDArray[np.unsignedinteger],
 ) -> NDArray[np.unsignedinteger]:  # fmt: skip

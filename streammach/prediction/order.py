@@ -20,7 +20,7 @@ from streammach.store.dataset import Dataset
 from streammach.system.files.folders import make_folder, scratch, temporary_folder
 from streammach.system.files.raw_text import is_piped
 from streammach.system.files.reading import check_free, disk_errors, regular
-from streammach.system.threads import ahead
+from streammach.system.threads import work_ahead
 
 GIVEN_ROWS = 1 << 14  # that are yielded at a time
 PLACE_BYTES = 16  # of a row's place, while rows are sorted
@@ -57,7 +57,7 @@ def rank_blocks(
 ) -> Generator[Predictions, None, None]:  # fmt: skip
     """Yield the best classes of rows as they lie in the input; report how many are ranked."""
     n_rows = 0
-    for block in ahead(blocks, "rows"):
+    for block in work_ahead(blocks, "rows"):
         yield Predictions.of(block, scorers.topk(block, allowed=allowed, **request.arguments))
         n_rows += block.n_rows
         if report is not None:

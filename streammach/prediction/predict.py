@@ -34,7 +34,7 @@ from streammach.system.files.reading import PIECE, disk_error
 from streammach.system.files.urls import locate
 from streammach.system.files.writing import Writer
 from streammach.system.progress import Wanted, for_stream, show_progress
-from streammach.system.threads import ahead
+from streammach.system.threads import work_ahead
 
 PACKED = ".gz"
 START_BYTES = 1 << 16
@@ -179,7 +179,7 @@ def write_table(
     """
     n_rows = 0
     with writing(goal, output, shape) as write:
-        for part in parts if at_once else ahead(parts, "ranking"):
+        for part in parts if at_once else work_ahead(parts, "ranking"):
             write(output.format.rows(part, shape))
             n_rows += len(part.rows)
             report(n_rows)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cpu.forward import Forward, Rows
-from streammach.backends.cpu.products import narrow_logits
+from streammach.backends.cpu.products import quantizing_logits
 from streammach.backends.protocol import Backend
 from streammach.hashing import code_type
 from streammach.model.coding import CODERS, PIECE_WORDS
@@ -81,8 +81,8 @@ class QuantizedForward(Forward):
             super()._logits(rows, z)
         else:
             levels, units = np.float32(LEVELS[self._stored]), np.empty(ROWS, np.float32)
-            some, places = self._narrow_room()
-            narrow_logits(*rows, self.weights, levels, self.bias, some, places, units, z)
+            some, places = self._quantizing_room()
+            quantizing_logits(*rows, self.weights, levels, self.bias, some, places, units, z)
 
     def rank(
         self, rows: RowBlock, kind: EstimatorKind, scores: NDArray[Any], ids: NDArray[Any]

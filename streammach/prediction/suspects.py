@@ -23,7 +23,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
 from streammach.store.dataset import Dataset
 from streammach.system.errors import UsageError
-from streammach.system.files.destinations import Foreign, told_by_start
+from streammach.system.files.destinations import Foreign, known_by_start
 
 # What is said of a row: its number; its label, of lists one of them, or -1 for one that is missing;
 # the best class that is none of its labels, -1 for none; probabilities of both; ln of the odds of
@@ -268,4 +268,4 @@ def list_format(path: Path) -> tuple[TextOutput, Foreign]:
     if output.packed or not isinstance(form, TextOutput):
         raise UsageError("a list of rows is text: name it .csv, .tsv or .jsonl", path=path)
     start = form.delimiter.join(COLUMNS) if isinstance(form, Delimited) else '{"row": '
-    return form, told_by_start(start, "streammach did not make it")
+    return form, known_by_start(start, "streammach did not make it")

@@ -207,7 +207,7 @@ def unpack_row(data: Array, first: Number, last: Number, out: Array) -> None:
 
 
 @kernel(inline=True)
-def ahead(data: Array, first: Number, last: Number) -> None:
+def prefetch_row(data: Array, first: Number, last: Number) -> None:
     """Ask for the cache lines of the row that lies in ``data[first:last]``."""
     for at in range(np.int64(first), np.int64(last), LINE):
         prefetch(data, at)

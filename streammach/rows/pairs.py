@@ -169,7 +169,7 @@ class CountWeights(PairTable):
             near=None if self.near is None else self.near.of_features(chosen),
         )  # fmt: skip
 
-    def compact(self) -> CountWeights:
+    def drop_wide_lists(self) -> CountWeights:
         """Return the weights without the lists of the features that stand in `wide`."""
         lengths, listed = np.diff(self.starts), self.wide_of < 0
         return self._with_lists(np.where(listed, lengths, 0), np.repeat(listed, lengths))

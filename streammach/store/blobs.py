@@ -53,7 +53,7 @@ class Blobs(Protocol):
     def hold_open(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open."""
 
-    def doubt(self, facts: FileFacts) -> bool:
+    def refetch(self, facts: FileFacts) -> bool:
         """Return whether a shard that seems damaged is to be read once more."""
 
     def n_bytes(self) -> int:
@@ -126,7 +126,7 @@ class Folder:
             os.close(handle)
         return kept
 
-    def doubt(self, facts: FileFacts) -> bool:
+    def refetch(self, facts: FileFacts) -> bool:
         """Return False: a file on a disk is what it is."""
         del facts
         return False

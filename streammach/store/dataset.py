@@ -151,7 +151,7 @@ class Dataset(StoredRows, Reported):
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
-            n_pairs=self._told_pairs, max_row_nnz=self.root.max_row_nnz,
+            n_pairs=self._telling_pairs, max_row_nnz=self.root.max_row_nnz,
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
@@ -179,7 +179,7 @@ class Dataset(StoredRows, Reported):
         return int(np.argmax(some)) // 8 * 8 if some.any() else 0
 
     @property
-    def _told_pairs(self) -> int:
+    def _telling_pairs(self) -> int:
         """About how many pairs there are of features that tell something."""
         return max(self.root.pairs - self.n_common_features * self.n_classes, 0)
 
@@ -189,7 +189,7 @@ class Dataset(StoredRows, Reported):
         # A feature's classes are at most its rows and K; the same share of that for all of them.
         rows = self.feature_counts[self.n_common_features :].astype(np.float64)
         most = np.minimum(rows, self.n_classes)
-        return int(product(most, rows) / max(most.sum(), 1.0) * self._told_pairs / self.n_rows)
+        return int(product(most, rows) / max(most.sum(), 1.0) * self._telling_pairs / self.n_rows)
 
     @cached_property
     def _heads(self) -> tuple[int, ...]:

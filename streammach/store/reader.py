@@ -27,7 +27,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.store.blobs import damage_error
 from streammach.store.dataset import Dataset
 from streammach.store.row_order import ORDER_BYTES, RowOrder, WaitTimer, block_arrays, n_blocks
-from streammach.system.threads import Workers, ahead, in_pieces
+from streammach.system.threads import Workers, in_pieces, work_ahead
 
 N_SLOTS = 3
 THREAD_BYTES = 1 << 20  # of a thread that decodes: chunks where a part alone is wanted
@@ -176,7 +176,7 @@ class Reader(WaitTimer):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch; each is valid until the next one is asked for."""
-        made = ahead(self._batches(epoch, start), "reader", N_SLOTS - 1, patience=None)
+        made = work_ahead(self._batches(epoch, start), "reader", N_SLOTS - 1, patience=None)
         return self._waited_for(made)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Batch]:
@@ -203,7 +203,7 @@ class Reader(WaitTimer):
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
         decoded = self._decode_groups(groups[first:], epoch, first)
-        with closing(ahead(decoded, "decoder", patience=None)) as pools:
+        with closing(work_ahead(decoded, "decoder", patience=None)) as pools:
             for block, chosen in pools:
                 yield block, chosen[skip:]
                 skip = 0

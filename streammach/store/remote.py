@@ -102,7 +102,7 @@ class Remote:
         except MissingObject:
             raise damage_error(self.place, f"{name} is missing") from None
 
-    def doubt(self, facts: FileFacts) -> bool:
+    def refetch(self, facts: FileFacts) -> bool:
         """Have a shard be compared with its digest again, and fetched where it has another."""
         self._cache.forget(facts.sha256)
         return True

@@ -22,7 +22,7 @@ from streammach.rows.arrays import permutation
 from streammach.rows.batch import Batch, BatchSlot, RowIdBatch
 from streammach.store.dataset import Dataset
 from streammach.system.errors import StoreError
-from streammach.system.threads import ahead
+from streammach.system.threads import work_ahead
 
 BLOCKS_STREAM, ROWS_STREAM = 1, 2  # kinds of order drawn from one seed
 # A row of a pool: its number, its key, its place and copies while it is put into order, and the
@@ -251,6 +251,6 @@ class OrderReader(WaitTimer):
                 rows = self._order.rows_of(blocks)
                 yield rows[self._order.within(rows, epoch, number)]
 
-        for rows in self._waited_for(ahead(draw_rows(), "orders", patience=None)):
+        for rows in self._waited_for(work_ahead(draw_rows(), "orders", patience=None)):
             yield rows[skip:]
             skip = 0

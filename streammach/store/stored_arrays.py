@@ -233,7 +233,7 @@ class ArrayReader:
     def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
         number = chunk // SHARD_CHUNKS
         wrong = self._decode_into(chunk, out)
-        if wrong and self._blobs.doubt(self._files[f"c/{number}"]):
+        if wrong and self._blobs.refetch(self._files[f"c/{number}"]):
             wrong = self._decode_into(chunk, out)
         if wrong:
             raise _damage_error(self._place(number), wrong)

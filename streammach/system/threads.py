@@ -196,7 +196,7 @@ def map_in_order(
         raise error
 
 
-def ahead(
+def work_ahead(
     items: Iterable[T], name: str, most: int = 1, patience: float | None = PATIENCE
 ) -> Generator[T]:
     """Yield items in their order, while a thread of its own makes the next ones.

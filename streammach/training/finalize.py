@@ -167,7 +167,7 @@ def _whole(
         decided = FinalDecisions(ranker=USUAL, reasons=reasons)
         return _build_model(training, spec, decided, shape), reasons, None
     with ExitStack() as closing:
-        decided = (decide if hashed else _decide_alone)(training, spec, closing, judges)
+        decided = (decide if hashed else _decide_without_epochs)(training, spec, closing, judges)
         judge = model_form.FormComparison(
             training=training, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=decided.counts, late=decided.late,
@@ -188,7 +188,7 @@ def _whole(
         return _build_model(training, spec, decided, shape), decided.reasons, found
 
 
-def _decide_alone(
+def _decide_without_epochs(
     training: Training, spec: TrainSpec, closing: ExitStack, judges: int
 ) -> FinalDecisions:
     del spec
@@ -345,7 +345,8 @@ def _build_model(
         store=dataset.store_digest, majority=int(dataset.counting.labels.argmax()),
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
-        counts=None if counts is None else counts.compact(), linear=linear, late=decided.late,
+        counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
+        late=decided.late,
         columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,

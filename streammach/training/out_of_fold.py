@@ -137,7 +137,7 @@ def suspects(
             data = stack.enter_context(Dataset.open(_store_of(data, folder, constraints, source)))
         shown = stack.enter_context(ProgressBar(progress, "", dict.fromkeys(_stages(folds), 1.0)))
         job = _Job(data, training, constraints, Clock(constraints.seconds, began), folder, shown)
-        found, projected = job.doubts(folds)
+        found, projected = job.score_labels(folds)
         possible = suspicious(found, listed=data.listed)
         expected = len(possible) if data.listed else expected_wrong(found, data.n_classes)
         most = None if everything else expected
@@ -187,7 +187,7 @@ class _Job:
     folder: Path
     shown: ProgressBar
 
-    def doubts(self, n_folds: int) -> tuple[NDArray[Any], int]:
+    def score_labels(self, n_folds: int) -> tuple[NDArray[Any], int]:
         """Return what is said of all rows, in the order of the store, and projected bytes."""
         data, constraints, training = self.data, self.constraints, self.training
         beside = ROW_BYTES * data.n_rows + DOUBT.itemsize * data.facts.n_labels

@@ -17,7 +17,7 @@ import numpy as np
 from streammach.conversion.memory_rows import collect_rows
 from streammach.options.plan import Plan
 from streammach.options.training import AUTO, TrainingOptions
-from streammach.parts.registry import said_of
+from streammach.parts.registry import words_of_plan
 from streammach.planning.choose import plan as choose
 from streammach.planning.ledger import kernels
 from streammach.prediction.predict import predict
@@ -59,7 +59,7 @@ def train_few(
 ) -> None:
     """Train on a few random rows in a folder, as a plan says; words about its parts come first."""
     del kind
-    said = {"linear": "on"} if is_linear(plan) else dict(said_of(plan.config)) | parts
+    said = {"linear": "on"} if is_linear(plan) else dict(words_of_plan(plan.config)) | parts
     fixed, held = fixed_of(plan) | said, plan.facts.held_bytes > 0
     by = options.hold_out_by if options.hold_out_by == AUTO else None  # rows have no namespaces
     epochs = None if is_linear(plan) else 1

@@ -155,9 +155,9 @@ class TimeBudget:
     def finish(self, *, hashed: bool) -> None:
         """Let fewer rows judge where less time is left than was thought."""
         if self._clock.limited:
-            self._limit_judges(self.end.remaining_seconds, hashed=hashed)
+            self._limit_judging_rows(self.end.remaining_seconds, hashed=hashed)
 
-    def _limit_judges(self, seconds: float, *, hashed: bool = True) -> None:
+    def _limit_judging_rows(self, seconds: float, *, hashed: bool = True) -> None:
         """Let no more rows judge after the epochs than there is time for, or the fewest."""
         for n in sorted((n for n in self._smaller if n <= self.judges), reverse=True):
             self.judges = n
@@ -222,7 +222,7 @@ class TimeBudget:
         self._trained, self._measuring = epoch, measuring
         expected = self._expected.measuring * judges / max(self._held, 1)
         self._slower = measuring / max(expected, 1e-9)
-        self._limit_judges(FINISH_SHARE * self.end.remaining_seconds)
+        self._limit_judging_rows(FINISH_SHARE * self.end.remaining_seconds)
 
     def epoch_is_sure(self) -> bool:
         """Return whether an epoch will come to its end when the search has had its time."""

@@ -205,7 +205,7 @@ def test_pairs_of_lists_and_of_all_classes_are_the_same_pairs(rng):
     for name, array in listed.merge_wide().as_lists().arrays().items():
         assert np.array_equal(array, getattr(listed, name))
     twice = replace(listed, wide_of=counts.wide_of, wide=counts.wide)
-    for name, array in twice.compact().arrays().items():
+    for name, array in twice.drop_wide_lists().arrays().items():
         assert np.array_equal(array, getattr(counts, name))
 
 

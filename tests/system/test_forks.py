@@ -17,7 +17,7 @@ from streammach.system.errors import UsageError
 from streammach.system.forks import ForkSafeLock
 from streammach.system.progress import ProgressBar
 from streammach.system.stages import Stages
-from streammach.system.threads import Workers, ahead
+from streammach.system.threads import Workers, work_ahead
 from tests.model.models import counts_of, model_of
 
 pytestmark = [
@@ -174,7 +174,7 @@ def test_a_lock_says_what_was_half_done():
 
 
 def test_what_a_thread_makes_ahead_is_an_error_in_a_child():
-    items = ahead(iter(range(10**6)), "test")
+    items = work_ahead(iter(range(10**6)), "test")
     assert next(items) == 0
 
     def more():

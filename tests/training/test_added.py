@@ -13,7 +13,7 @@ from streammach.model.calibration import CANDIDATES, Calibration, class_probabil
 from streammach.model.shrink import Size, shrink
 from streammach.options.documents import encode_json
 from streammach.options.training import TrainingOptions
-from streammach.prediction.new_classes import told_apart
+from streammach.prediction.new_classes import choose_unlike_buckets
 from streammach.rows.names import Names
 from streammach.system.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.training import derived as module
@@ -255,7 +255,7 @@ def test_no_two_classes_have_the_same_code(rng):
     table = np.array([[1, 1, 1], [2, 2, 2]], np.uint8)
     best = np.array([[1, 1, 1], [3, 3, 3], [3, 3, 3], [2, 0, 2]])
     apart = rng.random((4, 3)).astype(np.float32)
-    codes = told_apart(best, (best + 1) % 4, apart, table)
+    codes = choose_unlike_buckets(best, (best + 1) % 4, apart, table)
     assert len(np.unique(np.concatenate([table, codes]), axis=0)) == 6
     assert (codes == best).all(axis=1).tolist() == [False, True, False, True]
     assert ((codes != best).sum(axis=1) <= 1).all()

@@ -179,7 +179,7 @@ def test_a_basis_takes_importances_for_copies(rng):
         for rows in (weighted, copied(weighted)):
             spread = Spread(5)
             spread.add(rows)
-            bases.append(spread.basis())
+            bases.append(spread.make_map())
         np.testing.assert_allclose(bases[0].rotation, bases[1].rotation, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(bases[0].shift, bases[1].shift, rtol=1e-3, atol=1e-4)
 

@@ -78,7 +78,7 @@ def test_held_out_rows_are_not_looked_at(stores, monkeypatch):
     held = held_out(data, planned(data))
     seen = []
     monkeypatch.setattr(Spread, "add", lambda self, rows: seen.append(rows.n_rows))
-    monkeypatch.setattr(Spread, "basis", lambda self: None)
+    monkeypatch.setattr(Spread, "make_map", lambda self: None)
     monkeypatch.setattr(Spread, "n_rows", property(lambda self: sum(seen)))
     whitening_map(training_of(data, planned(data), held), "raw")
     assert sum(seen) == data.n_rows - held.mask.sum()

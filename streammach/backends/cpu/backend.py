@@ -45,13 +45,13 @@ class CpuBackend(Forward, Backend):
             lines["optimizer"] = config.optimizer_kind.n_bytes(shape)
             buffers = buffer_shapes(
                 shape, dense=config.dense, batch_size=config.batching.batch_size,
-                whitened=config.basis, n_more=config.more_columns,
+                whitened=config.has_feature_map, n_more=config.more_columns,
                 n_labels=config.batching.batch_labels,
             )  # fmt: skip
             lines["residuals"] = sum(4 * math.prod(size) for size in buffers.values())
             if not config.dense:
                 lines["gradients"] = threads * 4 * (TOGETHER + 1) * columns
-        if config.basis:
+        if config.has_feature_map:
             lines["basis"] = 4 * (d * (d + 1) + (d + 2) * config.more_columns)
             lines["scoring"] += 4 * max(dense_rows, LANES) * shape.n_features
         elif predicts and config.more_columns:

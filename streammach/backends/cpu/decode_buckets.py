@@ -190,7 +190,7 @@ def score_bucket(
 
 
 @kernel(fastmath=False, inner=True)
-def found_in_buckets(
+def decode_by_buckets(
     row: Array, model: CodedClasses, first: int, last: int, walks: BucketWalk, scores: Array,
     ids: Array,
 ) -> bool:  # fmt: skip
@@ -254,7 +254,7 @@ def decode_buckets(
         if model.kind == SUM:
             for i in range(max(first, walks.hashed), last):
                 offer_any(total(row, model, i), i, best, where)
-            if found_in_buckets(row, model, first, min(last, walks.hashed), walks, best, where):
+            if decode_by_buckets(row, model, first, min(last, walks.hashed), walks, best, where):
                 continue
         some = slice(q, q + 1)
         decode_one(p[some], model, first, last, walks.values, scores[some], ids[some])

@@ -151,11 +151,11 @@ class Forward(Ranked):
         """Write the logits of sparse rows."""
         if isinstance(self.weights, PackedRows):
             data, starts = self.weights.data, self.weights.starts
-            products.packed_logits(*rows, data, starts, self.bias, *self._narrow_room(), z)
+            products.packed_logits(*rows, data, starts, self.bias, *self._quantizing_room(), z)
         else:
             products.logits(*rows, self.weights, self.bias, z)
 
-    def _narrow_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    def _quantizing_room(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
         """Return a thread's room for narrow weights, int8 (8, C), and the numbers from 0 on."""
         room: tuple[NDArray[np.int8], NDArray[np.int64]] | None
         room = getattr(self._scratch, "narrow", None)

@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.backends.cpu.products import AHEAD_COLUMNS, add_rows, add_shared, logits, row_ahead
+from streammach.backends.cpu.products import (
+    AHEAD_COLUMNS,
+    add_rows,
+    add_shared,
+    logits,
+    prefetch_columns,
+)
 from streammach.backends.rowmath import adagrad_step, adam_moment, adam_step, exp, residual
 from streammach.options.optimizers import ADAGRAD, ADAM, SGD
 from streammach.rows.batch import ByFeature
@@ -194,9 +200,9 @@ def backward(
             add_shared(sums, 0, end - begin, values, starts[begin:], eights, z)
         g = sums[u - begin if begin <= u < end else TOGETHER]
         if u + 1 < last:
-            row_ahead(how.weights, np.int64(ids[u + 1]), AHEAD_COLUMNS)
+            prefetch_columns(how.weights, np.int64(ids[u + 1]), AHEAD_COLUMNS)
             if how.optimizer == ADAGRAD:
-                row_ahead(how.accumulated, np.int64(ids[u + 1]), AHEAD_COLUMNS)
+                prefetch_columns(how.accumulated, np.int64(ids[u + 1]), AHEAD_COLUMNS)
         table, f, start, stop = bias, 0, 0, 0
         if u >= 0:
             table, f, start, stop = how, ids[u], starts[u], starts[u + 1]

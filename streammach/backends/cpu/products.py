@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streammach.rows.packed import ahead, unpack_row
+from streammach.rows.packed import prefetch_row, unpack_row
 from streammach.rows.quantize import quantize_row
 from streammach.system.jit import Array, Number, kernel
 from streammach.system.simd import prefetch
@@ -21,7 +21,7 @@ TILE_COLUMNS = 1024  # of eight rows that many sums read: 32 KiB stay in the cac
 
 
 @kernel(inline=True, inner=True)
-def row_ahead(table: Array, row: Number, columns: int) -> None:
+def prefetch_columns(table: Array, row: Number, columns: int) -> None:
     """Ask for the cache lines of the first columns of a row, an int64, of `table` (n, C)."""
     width = table.shape[1]
     for at in range(0, min(width, columns), LINE_FLOATS):
@@ -49,7 +49,7 @@ def add_rows(out: Array, values: Array, ids: Array, start: int, stop: int, table
     k = start
     while k + 8 <= stop:
         for j in range(k + 8, min(k + 16, stop)):
-            row_ahead(table, np.int64(ids[j]), FIRST_COLUMNS)
+            prefetch_columns(table, np.int64(ids[j]), FIRST_COLUMNS)
         add_eight(
             out, values, k, table[ids[k]], table[ids[k + 1]], table[ids[k + 2]],
             table[ids[k + 3]], table[ids[k + 4]], table[ids[k + 5]], table[ids[k + 6]],
@@ -155,7 +155,7 @@ def packed_logits(
             for k in range(indptr[i] + shared, indptr[i + 1], 8):
                 end = min(k + 8, indptr[i + 1])
                 for j in range(end, min(end + 8, indptr[last])):  # which come next
-                    ahead(data, starts[features[j]], starts[features[j] + 1])
+                    prefetch_row(data, starts[features[j]], starts[features[j] + 1])
                 for j in range(k, end):
                     f = features[j]
                     unpack_row(data, starts[f], starts[f + 1], some[j - k])
@@ -163,7 +163,7 @@ def packed_logits(
 
 
 @kernel()
-def narrow_logits(
+def quantizing_logits(
     indptr: Array, features: Array, values: Array, first: int, last: int, weights: Array,
     levels: Number, bias: Array, some: Array, places: Array, units: Array, out: Array,
 ) -> None:  # fmt: skip

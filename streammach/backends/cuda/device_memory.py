@@ -85,7 +85,7 @@ class DeviceMemory:
         array = self._wrap(self.xp.empty(max(count, 1), dtype))
         self.held += n_bytes
         self.peak = max(self.peak, self.held)
-        weakref.finalize(array, self._given_back, n_bytes).atexit = False
+        weakref.finalize(array, self._count_freed, n_bytes).atexit = False
         return array
 
     def rooms(self, sizes: Sizes, line: str = "") -> dict[str, DeviceArray]:
@@ -207,7 +207,7 @@ class DeviceMemory:
 
         return DeviceArray(values, FakeCUDAArray(values))
 
-    def _given_back(self, n_bytes: int) -> None:
+    def _count_freed(self, n_bytes: int) -> None:
         self.held -= n_bytes
 
 

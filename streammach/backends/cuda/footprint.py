@@ -45,7 +45,7 @@ def _buffers(config: RunConfig, facts: DataFacts | None) -> DeviceLedger:
     products = None
     if dense:
         n_rows = max(batching.batch_size, query_rows(shape, waves, dense=True))
-        products = Products(ledger, shape, n_rows, n_more, whitened=config.basis)
+        products = Products(ledger, shape, n_rows, n_more, whitened=config.has_feature_map)
     decoder = CudaDecoder(ledger, shape, codes)
     CudaPrediction(ledger, shape, decoder, waves, lambda: iter(()), products, n_more)
     if config.optimizer is not None:
@@ -77,7 +77,7 @@ def footprint(config: RunConfig, facts: DataFacts | None) -> tuple[dict[str, int
         "transfers": ledger.page_locked_bytes,
         CONTEXT: HOST_CONTEXT_BYTES,
     }  # fmt: skip
-    if config.basis:
+    if config.has_feature_map:
         n_more = config.more_columns
         table = table_rows(d) * table_rows(d + n_more)  # while it is sent
         lines["basis"] = 4 * (d * (d + 1) + (d + 2) * n_more + table)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streammach.frontends.cluster.ranges import evaluate, predict
 from streammach.frontends.cluster.running_tasks import RunningTasks
-from streammach.frontends.cluster.worker import LAST, WorkerTask, alone
+from streammach.frontends.cluster.worker import LAST, WorkerTask, hold_process
 from streammach.frontends.cluster.workers import ClusterWorkers, check_installed
 from streammach.options.annotated import check_options
 from streammach.options.plan import Plan
@@ -188,7 +188,7 @@ class PartTask:
 
 def train_part(task: PartTask) -> tuple[str, int]:
     """Train a part from its last checkpoint on; return the worker's address and peak memory."""
-    with alone("the part is") as wanted:
+    with hold_process("the part is") as wanted:
         LAST.close()  # of a client that was lost
         _train(task, wanted)
     return wanted.worker.address, peak_bytes()

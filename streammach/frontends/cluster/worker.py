@@ -80,7 +80,7 @@ class WorkerTask:
 
 
 @contextmanager
-def alone(what: str) -> Iterator[WorkerTask]:
+def hold_process(what: str) -> Iterator[WorkerTask]:
     """Hold this process for the task that this thread works at."""
     from distributed import Reschedule, get_worker
 
@@ -169,7 +169,7 @@ class _RangeRanker:
         if isinstance(wanted, PredictionRequest):
             allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
             with closing(rank_blocks(predictor.scorers, blocks, wanted, allowed, check)) as parts:
-                return seen, [_alone(part) for part in parts], []
+                return seen, [_with_own_tags(part) for part in parts], []
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
@@ -179,7 +179,7 @@ class _RangeRanker:
         return seen, [], measured
 
 
-def _alone(part: Predictions) -> Predictions:
+def _with_own_tags(part: Predictions) -> Predictions:
     """Return predictions that hold no bytes of tags but their own: they are sent."""
     tags = None if part.tags is None else part.tags.take(np.arange(len(part.rows)))
     return replace(part, tags=tags)
@@ -212,7 +212,7 @@ LAST = LastRanker()
 
 def do_range(task: RowsTask, start: int, stop: int) -> RangeResult:
     """Rank or measure rows ``start:stop`` of a store, while this process does nothing else."""
-    with alone("the rows are") as wanted:
+    with hold_process("the rows are") as wanted:
         ranker = LAST.of(task, wanted.threads)
         seen, predicted, measured = ranker.rank_range(start, stop, wanted.check)
         task.room.keep_kernels()

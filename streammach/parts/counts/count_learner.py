@@ -40,7 +40,7 @@ from streammach.prediction.metrics import propensities
 from streammach.rows.block import RowBlock
 from streammach.store.holdout import masked_blocks
 from streammach.system.errors import DiskError, Interrupted, MismatchError, ModelError
-from streammach.system.threads import ahead
+from streammach.system.threads import work_ahead
 
 TABLE = "counted"
 UNFINISHED = TABLE, LEARNT  # the names under which the work is kept
@@ -151,7 +151,7 @@ class CountLearner:
 
     def _blocks(self, n_rows: int, of: StageRows) -> Iterator[tuple[RowBlock, Mask]]:
         """Yield the first rows of the store, and which are held out; note what share is done."""
-        with closing(ahead(self._masked_rows(self._mask), "counted", patience=None)) as blocks:
+        with closing(work_ahead(self._masked_rows(self._mask), "counted", patience=None)) as blocks:
             for block, held in blocks:
                 self._training.check_stop()
                 some = min(n_rows, block.n_rows)
@@ -298,7 +298,7 @@ class CountLearner:
                 for start in range(0, len(kept), LESSON_ROWS):
                     yield block.take(kept[start : start + LESSON_ROWS])
 
-        with closing(ahead(take_rows(), "lessons", patience=None)) as lessons:
+        with closing(work_ahead(take_rows(), "lessons", patience=None)) as lessons:
             for rows in lessons:
                 self._training.check_stop()
                 yield rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.parts.counts.neighbour_fit import CANDIDATES, WeightFit, judges
+from streammach.parts.counts.neighbour_fit import CANDIDATES, WeightFit, judging_rows
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, largest_discount
@@ -27,7 +27,7 @@ def fit_label_prior(
     the weights that all want, and with similar training rows, frequent labels may come first more
     often. `log_rows` are ln n_i of the K classes, float32.
     """
-    rows = None if training.known is not None else judges(training)
+    rows = None if training.known is not None else judging_rows(training)
     if rows is None:
         return None
 

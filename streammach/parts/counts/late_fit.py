@@ -19,7 +19,7 @@ from streammach.linear.learner import LinearLearner, LinearOptions
 from streammach.linear.weights import LinearScorer
 from streammach.options.training import PROPENSITY
 from streammach.parts.counts.count_bytes import late_rows
-from streammach.parts.counts.neighbour_fit import WeightFit, judges
+from streammach.parts.counts.neighbour_fit import WeightFit, judging_rows
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST, propensities
 from streammach.prediction.ranking import Ranking
@@ -41,7 +41,7 @@ SOLVING = 2.0  # times as long as to rank the rows it takes at most to learn fro
 
 def late_labels(training: Training, ranking: Ranking) -> tuple[LateLabels, WeightFit] | None:
     """Return the classifiers with the weight that held-out rows want, None without any."""
-    rows = None if training.interim else judges(training)
+    rows = None if training.interim else judging_rows(training)
     if rows is None:
         return None
     learn = cache(lambda: _learn_classifiers(training, ranking))

@@ -38,7 +38,7 @@ class WeightFit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: HeldOutMetrics
 
 
-def judges(training: Training) -> RowBlock | None:
+def judging_rows(training: Training) -> RowBlock | None:
     """Return held-out rows with lists of labels that decide, None if there are too few."""
     rows = training.holdout.rows.with_known_class
     if not training.dataset.listed or rows.n_rows < LEAST:
@@ -57,7 +57,7 @@ def neighbours(
     """
     known = training.known
     before = None if known is None or known.near is None else known.near.weight
-    rows = None if known is not None and before is None else judges(training)
+    rows = None if known is not None and before is None else judging_rows(training)
     if rows is None:
         return None
     gather = cache(lambda: _gather_rows(training))

@@ -140,7 +140,7 @@ class CountsDecision(Decision):
             self._late.close()
 
 
-def _decide_alone(training: Training, counted: SavedCounts) -> Decision:
+def _decide_by_counts(training: Training, counted: SavedCounts) -> Decision:
     """Return counts with weights of their own."""
     reasons, best = tuple[str, ...](), counted.weights(counted.best)
     if counted.learns:
@@ -306,7 +306,7 @@ def fit_first(training: Training, folder: Path, identity: str) -> FirstFit:
     # Fits beside hashed models: two, of more candidates; classifiers take about as long.
     seconds = dict.fromkeys((BESIDE, LATE) if listed else (BESIDE,), 3 * counted.grouped.seconds)
     return FirstFit(
-        name=NAME, decide_alone=partial(_decide_alone, counted=counted),
+        name=NAME, decide_alone=partial(_decide_by_counts, counted=counted),
         decide_beside=decide_beside, save=partial(saved.save, counted),
         unfinished=count_learner.UNFINISHED, seconds=seconds if counted.grouped.seconds else {},
         options={"fit_rows": counted.fit_rows, "pair_rows": counted.pair_rows},

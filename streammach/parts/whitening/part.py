@@ -113,7 +113,7 @@ def whitening_map(training: Training, transform: Transform) -> dense.WhiteningMa
             spread.add(transform_block(block.take(np.flatnonzero(~out)), transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
                 break
-        return spread.basis()
+        return spread.make_map()
 
 
 def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:
@@ -185,7 +185,7 @@ class Spread:
         free = found.rows - found.squares / np.maximum(found.rows, TINY)
         self._free += float(np.sum(np.maximum(free, 0)))
 
-    def basis(self) -> dense.WhiteningMap:
+    def make_map(self) -> dense.WhiteningMap:
         """Return the basis in which these rows are white, as large as before.
 
         ``P = c V (D + ridge)^(-POWER / 2) V^T`` of the covariance ``V D V^T`` within classes, or of

@@ -147,7 +147,7 @@ def not_regular(path: Path) -> str | None:
     return None if path.is_file() and not path.is_symlink() else "it is no regular file"
 
 
-def told_by_start(start: str, not_ours: str) -> Foreign:
+def known_by_start(start: str, not_ours: str) -> Foreign:
     """Return what tells a file by how it starts."""
 
     def foreign(path: Path) -> str | None:

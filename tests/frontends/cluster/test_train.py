@@ -13,7 +13,7 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.frontends.cluster.running_tasks import RunningTasks
-from streammach.frontends.cluster.worker import alone
+from streammach.frontends.cluster.worker import hold_process
 from streammach.frontends.cluster.workers import (
     CPU,
     QUIET,
@@ -93,7 +93,7 @@ def test_an_error_of_a_worker_comes_as_it_was(client):
 
 def slow(folder):
     """What a worker does that does not notice at once that it is given up."""
-    with alone("it is"):
+    with hold_process("it is"):
         (folder / "begun").touch()
         time.sleep(1.0)
         (folder / "ended").touch()

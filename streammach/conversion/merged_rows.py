@@ -24,6 +24,8 @@ def merge_equal_rows(data: MemoryRows | IteratorRows) -> MemoryRows | IteratorRo
     counted = data.recipe is not None or data.class_weights is not None  # by which rows there are
     if n > MOST_ROWS or d > MOST_COLUMNS or counted or labels.lists is not None:
         return data
+    if len(labels.codes) != n:  # which is refused where rows are taken in
+        return data
     x = data.rows.matrix
     x = np.asarray(x.toarray() if data.rows.sparse else x, np.float64)
     if not np.isfinite(x).all():  # a row that cannot be read is told by its number

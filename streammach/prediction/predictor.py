@@ -248,7 +248,8 @@ class Predictor:
         probabilities: bool = False, threshold: float | None = None, allowed: Allowed | None = None,
     ) -> Top:  # fmt: skip
         """Return class ids and scores, or probabilities, of any rows in bounded memory."""
-        scorers, shape = self.scorers, (block.n_rows, self.scorers.most(k, allowed))
+        scorers, k = self.scorers, self.scorers.most(k, allowed)
+        shape = block.n_rows, k
         ids, values = np.empty(shape, np.int64), np.empty(shape, np.float32)
         best = scorers.n_to_rank(k, allowed, calibrated=probabilities or threshold is not None)
         key = best, allowed is not None
@@ -319,7 +320,10 @@ class Predictor:
         beside: Path | None = None,
     ) -> Iterator[Predictions]:  # fmt: skip
         """Yield what is asked of rows, in their order; some lie `beside` a path until then."""
-        best = self.scorers.n_to_rank(request.k, allowed, calibrated=request.calibrated)
+        k = self.scorers.most(request.k, allowed)  # refused now, not with the first rows
+        if request.calibrated:
+            self.scorers.check_calibrated(None, request.threshold)
+        best = self.scorers.n_to_rank(k, allowed, calibrated=request.calibrated)
         room = room or self.room("predict", path, best, options, some_labels=allowed is not None)
         blocks = rows_of(
             path, self.model, seen or InputCounts(), room, options=options, label_needed=False,
@@ -331,7 +335,6 @@ class Predictor:
             self.scorers, blocks, request, allowed, None if order is None else report
         )
         if order is not None:
-            k = self.scorers.most(request.k, allowed)
             record = Predictions.record_type(k, request.explain)
             parts = in_source_order(parts, order, record, room.sorted_bytes, beside)
         return room.keep_kernels_after(parts)

@@ -124,7 +124,7 @@ class ScorerSum:
         """
         k, calibrated = self.most(k, allowed), probabilities or threshold is not None
         if calibrated:
-            self._check_calibrated(estimator, threshold)
+            self.check_calibrated(estimator, threshold)
             best = self._probable(rows, k, allowed)
         else:
             scorer, allowed = self.scorer(estimator), allowed or self.known.usual
@@ -154,7 +154,8 @@ class ScorerSum:
         best = best if self._model.late is None else max(best, BEST)
         return max(best, CANDIDATES) if calibrated else best
 
-    def _check_calibrated(self, estimator: Ranker | None, threshold: float | None) -> None:
+    def check_calibrated(self, estimator: Ranker | None, threshold: float | None) -> None:
+        """Raise UsageError if labels ranked so have no probabilities, or for such a threshold."""
         named, calibrated = estimator or self._named, self._model.calibrated_ranking
         if named not in (None, calibrated):
             raise UsageError(

@@ -55,7 +55,7 @@ CALLS = {
     sm.verify: lambda f, o: sm.verify(f / "s.zarr", **o),
     sm.Constraints: lambda f, o: sm.train(X, Y, **PLAIN | o),
     sm.TrainingOptions: lambda f, o: sm.train(X, Y, **PLAIN | o),
-    sm.train: lambda f, o: sm.train(X, Y, **PLAIN | o),
+    sm.train: lambda f, o: sm.train(X, **{"y": Y, **PLAIN} | o),
     sm.evaluate: lambda f, o: sm.evaluate(f / "run", f / "rows.vw", **o),
     sm.metrics: lambda f, o: sm.metrics(Y, X, **o),
     sm.predict: lambda f, o: sm.predict(f / "run", f / "rows.vw", **{"out": f / "p", **MORE} | o),

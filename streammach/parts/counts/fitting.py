@@ -53,7 +53,10 @@ class HashedModels(NamedTuple):
     transform: Transform
 
 
-class Fitted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Fitted(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+    rename={"metrics": "reached"},  # as files of format 1 have it
+):  # fmt: skip
     """The numbers of fitted weights, and what they reach on rows that the fit did not see."""
 
     slope: tuple[float, ...]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import streammach
-from streammach.cli.main import COMMANDS, faces, main
+from streammach.cli.main import COMMANDS, find_frontends, main
 from streammach.demo import DemoFigures
 from streammach.system import errors
 
@@ -59,7 +59,7 @@ def test_every_public_name_stands_in_the_reference():
 
 def test_every_command_has_its_json():
     names = {name.split(",")[0] for name in sections()} | {"fit"}
-    assert names == {*COMMANDS, *faces().names, "errors"}
+    assert names == {*COMMANDS, *find_frontends().names, "errors"}
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the job, then those of other distributions."""
-        return [*COMMANDS, *faces().names]
+        return [*COMMANDS, *find_frontends().names]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -57,13 +57,13 @@ class LazyGroup(click.Group):
         if cmd_name in COMMANDS:
             module = import_module(f"streammach.cli.{COMMANDS[cmd_name]}")
             command = getattr(module, NAMED.get(cmd_name, cmd_name))
-        elif cmd_name in faces().names:
-            command = faces()[cmd_name].load()
+        elif cmd_name in find_frontends().names:
+            command = find_frontends()[cmd_name].load()
         return command
 
 
-def faces() -> EntryPoints:
-    """Return the commands of optional faces, which are entry points of an installation."""
+def find_frontends() -> EntryPoints:
+    """Return the commands of optional frontends, which are entry points of an installation."""
     return entry_points(group="streammach.commands")
 
 

@@ -82,7 +82,7 @@ def command(
 
     Options are the fields of the records that the function takes, but for those `without` which it
     is; it also takes arguments, and fields of :class:`OutputOptions`, by their names. It reads
-    stores at URLs if it is `cached`. Optional faces, such as a cluster, may do its work
+    stores at URLs if it is `cached`. Optional frontends, such as a cluster, may do its work
     `elsewhere`: `train` or `rank`; the function takes the one that is asked for, or None.
     """
 
@@ -90,10 +90,10 @@ def command(
         taken = signature(function).parameters
         named = {n: function.__globals__.get(str(one.annotation)) for n, one in taken.items()}
         records: dict[str, Any] = {n: kind for n, kind in named.items() if is_dataclass(kind)}
-        faces = [face.OPTIONS[elsewhere] for face in load_faces() if elsewhere]
+        frontends = [frontend.OPTIONS[elsewhere] for frontend in load_frontends() if elsewhere]
         shared = [one for one in declared_options(OutputOptions) if one.keyword in taken]
         declared: dict[str, Declared] = {}
-        every = [*records.values(), *faces, *([CacheOptions] if cached else [])]
+        every = [*records.values(), *frontends, *([CacheOptions] if cached else [])]
         for one in [*chain.from_iterable(map(declared_options, every)), *shared]:
             declared.pop(one.keyword, None)  # the last one that names it declares it
             if one.keyword not in without:
@@ -105,8 +105,8 @@ def command(
                 make_record(CacheOptions, values)
             made: dict[str, Any] = {n: make_record(one, values) for n, one in records.items()}
             if elsewhere:
-                there = (make_record(face, values) for face in faces)
-                made["elsewhere"] = next((face for face in there if face.is_wanted), None)
+                there = (make_record(frontend, values) for frontend in frontends)
+                made["elsewhere"] = next((one for one in there if one.is_wanted), None)
             function(**{name: values[name] for name in taken if name in values} | made)
 
         options = [*map(click_option, declared.values()), debug_option()]
@@ -116,7 +116,7 @@ def command(
 
 
 @cache
-def load_faces() -> list[Any]:
+def load_frontends() -> list[Any]:
     """Return the modules of an installation whose `OPTIONS` ask for work elsewhere, by its kind."""
     return [one.load() for one in entry_points(group="streammach.elsewhere")]
 

@@ -115,7 +115,7 @@ class Stages:
     def slowness(self) -> float:
         """How many times as long as expected the stages took that are over, at least 1."""
         with self._lock:
-            return max(self._slowdown(self._needed, self._foreseen) or 1.0, 1.0)
+            return max(self._measure_slowdown(self._needed, self._foreseen) or 1.0, 1.0)
 
     @property
     def left_seconds(self) -> float | None:
@@ -207,7 +207,7 @@ class Stages:
             note=present.note,
         ))  # fmt: skip
 
-    def _slowdown(self, needed: float, foreseen: float) -> float | None:
+    def _measure_slowdown(self, needed: float, foreseen: float) -> float | None:
         """Return how many times as long as expected stages take; None where nothing is known."""
         known = self._prior + foreseen
         return (self._prior + needed) / known if known > 0 else None
@@ -225,10 +225,10 @@ class Stages:
         elif expected is not None and elapsed > expected:  # it is late
             needed, foreseen = needed + elapsed, foreseen + expected
         later = {one: seconds for one, seconds in self._expected.items() if one != name}
-        pace = self._slowdown(needed, foreseen)
-        if pace is None and (over or later.keys() - self._sure or (not share and expected is None)):
+        slow = self._measure_slowdown(needed, foreseen)
+        if slow is None and (over or later.keys() - self._sure or (not share and expected is None)):
             return None
-        scales = {one: 1.0 if one in self._sure else pace or 1.0 for one in (name, *later)}
+        scales = {one: 1.0 if one in self._sure else slow or 1.0 for one in (name, *later)}
         left = sum(seconds * scales[one] for one, seconds in later.items())
         if not over:
             known = 0.0 if expected is None else expected * scales[name]

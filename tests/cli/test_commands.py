@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from streammach.cli.main import COMMANDS, faces, main
+from streammach.cli.main import COMMANDS, find_frontends, main
 from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output import TsvOutput
 from tests.cli.conftest import BUDGET
@@ -240,7 +240,9 @@ def test_damage_is_found_by_verify(job, capsys):
     assert "digest is wrong" in one_line(err)
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in (*COMMANDS, *faces().names))])
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in (*COMMANDS, *find_frontends().names))]
+)
 def test_help_has_an_example(command, capsys):
     code, out, _ = run(capsys, *command, "--help")
     assert code == 0

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: a face of the one trainer and the one predictor."""
+"""The scikit-learn estimator: over the one trainer and the one predictor."""
 
 from __future__ import annotations
 

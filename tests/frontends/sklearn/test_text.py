@@ -1,4 +1,4 @@
-"""The estimator on text and tables: the recipe of a conversion within scikit-learn's faces."""
+"""The estimator on text and tables: the recipe of a conversion within scikit-learn's tools."""
 
 import pickle
 

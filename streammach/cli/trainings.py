@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LARGE = 0.1  # share of the time from which on a stage is named
 CLASS_WEIGHTS = {"unit": "balanced|FILE", "usual": "1 each"}
+LABEL_NAMES = {"unit": "labels|FILE", "usual": "not known"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,13 @@ class RunOptions:
         None, "What rows count for by their class: balanced, all classes alike; or a file of "
         "labels, a tab and a weight in each line.", **CLASS_WEIGHTS,
     )  # fmt: skip
+    label_names: str | None = option(
+        None, "What labels are called: a file with a label, a tab and its name in each line; or a "
+        "vocabulary in SKOS; or labels are names themselves.", **LABEL_NAMES,
+    )  # fmt: skip
+    label_language: str | None = option(
+        None, "Of names in SKOS: those of this language.", "CODE", usual="all languages"
+    )
     checkpoint_minutes: float = option(10.0, "Time between checkpoints.", "X", least=0)
     resume: bool = option(False, "Go on with an interrupted run.")
     force: bool = option(False, "Replace a run that is there, if nothing else is in its folder.")
@@ -179,7 +187,7 @@ def planned_rows(
     store: Path, out: Path, options: RunOptions, progress: str, kind: str = "run", *,
     apart: bool = False, start: Path | None = None,
 ) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:  # fmt: skip
-    """Yield a store, or its view by weights of classes, its plan, what tells, where it starts.
+    """Yield a store, or its view by what is said of labels, its plan, what tells, where it starts.
 
     Where its parts are trained `apart`, perhaps by several machines, all of them plan alike.
     """
@@ -187,17 +195,17 @@ def planned_rows(
         shown("plan", 0, 0)
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
-        from streammach.store.class_weights import weigh_classes  # compiled code loads on demand
-        from streammach.store.dataset import Dataset
+        from streammach.store.dataset import Dataset  # compiled code loads on demand
+        from streammach.store.label_facts import LabelFacts
         from streammach.training.replacing import check_run_folder
         from streammach.training.warm_start import Start
 
         check_run_folder(out, resume=options.resume, force=options.force, kind=kind)
         rows: Path | Dataset = store
-        if options.class_weight is not None or start is not None:
-            rows = opened.enter_context(Dataset.open(store))
-            if options.class_weight is not None:
-                rows = weigh_classes(rows, options.class_weight)
+        names, language = options.label_names, options.label_language
+        facts = LabelFacts(weights=options.class_weight, names=names, language=language)
+        if facts != LabelFacts() or start is not None:
+            rows = facts.view(opened.enter_context(Dataset.open(store)))
         speed(again=not (apart or options.resume))  # those plan as they did
         fixed = _constraints(out, options, apart=apart)
         if start is None or isinstance(rows, Path):
@@ -334,6 +342,8 @@ class MergeOptions:
         None, "The store of held-out rows, where it lies elsewhere now.", "STORE"
     )
     class_weight: str | None = option(None, "What the parts were trained with.", **CLASS_WEIGHTS)
+    label_names: str | None = option(None, "What the parts were trained with.", **LABEL_NAMES)
+    label_language: str | None = option(None, "What the parts were trained with.", "CODE")
     resume: bool = option(False, "Go on with an interrupted merge.")
 
 
@@ -361,13 +371,16 @@ def merge(
 
 
 def _data(part: Path, options: MergeOptions, opened: ExitStack) -> Path | Dataset | None:
-    """Return the training store, or its view by weights of classes; None: the part knows it."""
-    if options.class_weight is None:
-        return options.store
-    from streammach.store.class_weights import weigh_classes  # loads on demand
-    from streammach.store.dataset import Dataset
+    """Return the training store, or its view by what is said of labels; None: the part knows it."""
+    from streammach.store.dataset import Dataset  # loads on demand
+    from streammach.store.label_facts import LabelFacts
     from streammach.training.run_part import RunPart
+
+    names, language = options.label_names, options.label_language
+    facts = LabelFacts(weights=options.class_weight, names=names, language=language)
+    if facts == LabelFacts():
+        return options.store
 
     store = options.store
     place = locate(RunPart.open(part).facts.store) if store is None else store
-    return weigh_classes(opened.enter_context(Dataset.open(place)), options.class_weight)
+    return facts.view(opened.enter_context(Dataset.open(place)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ from streammach.rows.arrays import csr_array
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.store import memory_store
-from streammach.store.class_weights import ClassWeights, weigh_classes
 from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
 from streammach.store.memory_store import MemoryDataset
 from streammach.system.errors import BudgetError, DataError, UsageError, type_name
 from streammach.system.jit import CODE_BYTES, compiler_bytes, remember_compiled_work
@@ -75,8 +75,9 @@ class MemoryRows:
     # labels and features that have ids already; by falling frequency otherwise
     known: KnownNames | None = None
     recipe: Recipe | None = None  # how rows of a table became these
-    # what rows count for by their class; see :func:`streammach.store.class_weights.weigh_classes`
-    class_weights: ClassWeights | None = None
+    label_facts: LabelFacts = field(
+        default_factory=LabelFacts
+    )  # what was said of labels beside the rows
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
     skip: bool = False  # whether rows that cannot be read are left out
     # int64 (n,): which of the rows that were given these are; None where they are all
@@ -123,10 +124,9 @@ class MemoryRows:
         names = NAME_BYTES * (min(self.rows.shape[1], nnz) + (n_labels or n))
         return FIXED_BYTES + names + self._buffer_bytes + max(pieces, rows + copies)
 
-    def weigh_classes(self, dataset: Dataset) -> Dataset:
-        """Return the rows as they count by their class, or raise UsageError or DataError."""
-        if self.class_weights is not None:
-            dataset = weigh_classes(dataset, self.class_weights)
+    def view(self, dataset: Dataset) -> Dataset:
+        """Return the rows with what was said of labels, or raise UsageError or DataError."""
+        dataset = self.label_facts.view(dataset)
         dataset.given = self.numbers
         return dataset
 
@@ -160,7 +160,9 @@ class IteratorRows:
     source: Source[Any]
     options: SourceOptions  # how they are read, with the recipe of tables
     seed: int = 0
-    class_weights: ClassWeights | None = None
+    label_facts: LabelFacts = field(
+        default_factory=LabelFacts
+    )  # what was said of labels beside the rows
     skip: bool = False  # whether rows that cannot be read are left out
 
     @property
@@ -184,9 +186,9 @@ class IteratorRows:
 
         return _write_store(folder, self.source, request, memory - CODE_BYTES)
 
-    def weigh_classes(self, dataset: Dataset) -> Dataset:
-        """Return the rows as they count by their class, or raise UsageError or DataError."""
-        return dataset if self.class_weights is None else weigh_classes(dataset, self.class_weights)
+    def view(self, dataset: Dataset) -> Dataset:
+        """Return the rows with what was said of labels, or raise UsageError or DataError."""
+        return self.label_facts.view(dataset)
 
 
 def iterator_rows(

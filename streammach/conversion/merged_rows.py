@@ -21,7 +21,8 @@ def merge_equal_rows(data: MemoryRows | IteratorRows) -> MemoryRows | IteratorRo
     if isinstance(data, IteratorRows):
         return data
     (n, d), labels = data.rows.shape, data.labels
-    counted = data.recipe is not None or data.class_weights is not None  # by which rows there are
+    # Bins and weights of classes go by which rows there are.
+    counted = data.recipe is not None or data.label_facts.weights is not None
     if n > MOST_ROWS or d > MOST_COLUMNS or counted or labels.lists is not None:
         return data
     if len(labels.codes) != n:  # which is refused where rows are taken in

@@ -35,6 +35,7 @@ COUNTS = "count_"  # before the names of the counts' arrays
 NEAR = "near_"  # and of those of training rows beside them
 LINEAR = "linear_"  # and of those of linear classifiers
 LATE = "late_"  # and of classifiers that score the best classes again
+NAMES = "name_"  # and of what names of labels add to counts
 STARTS = COUNTS + "starts"
 # By the arrays of lists: where these start.
 OF_LISTS = ((NEAR, "rows"), (LINEAR, "classes"), (LATE, "classes"))
@@ -47,6 +48,7 @@ HOWS: dict[str, How] = {
     **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
     **{prefix + name: form.how for name, (_, form) in LinearWeights.forms().items()
        for prefix in (LINEAR, LATE)},
+    NAMES + "features": "steps", NAMES + "gains": "units",
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]

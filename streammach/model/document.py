@@ -14,7 +14,7 @@ from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
-from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, Coded
+from streammach.model.coding import COUNTS, LATE, LINEAR, NAMES, NEAR, Coded
 from streammach.model.tensors import TensorFile, damage_error
 from streammach.model.thresholds import Curve
 from streammach.options.documents import from_json
@@ -27,7 +27,7 @@ from streammach.options.training import TrainSpec
 from streammach.options.types import Amount, Count, Ranker
 from streammach.rows.layouts import How, Shape
 from streammach.rows.neighbours import Neighbours
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder
 from streammach.system.files.reading import read_small
@@ -107,6 +107,7 @@ class Document(
     linear: LinearForm | None = None  # linear classifiers, which are the model; None without
     # weight of classifiers that score the best classes again; None without
     late_weight: Amount | None = None
+    named: bool = False  # whether names of labels add to counts
 
     def __post_init__(self) -> None:
         """Refuse a document whose parts do not belong together."""
@@ -119,6 +120,8 @@ class Document(
             raise ValueError("linear classifiers do not stand beside hashed models or counts")
         if self.near_weight is not None and self.hashed_weight is None:
             raise ValueError("there are no counts for training rows to stand beside")
+        if self.named and self.hashed_weight is None:
+            raise ValueError("there are no counts for names of labels to add to")
         if self.n_more and not self.dense:
             raise ValueError("rows that are not dense have columns beyond the features")
         if self.listed != (self.training.label_share is not None):
@@ -171,6 +174,8 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found[LABEL_SAYS] = ((k,), np.int32)
     if document.title_kind is not None:
         found |= {TITLE_OFFSETS: ((k + 1,), np.int64), TITLES: ((None,), np.uint8)}
+    if document.named:
+        found |= {NAMES + name: facts for name, facts in NamePairs.shapes(features=d).items()}
     if document.calibration.points:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     if document.n_columns:

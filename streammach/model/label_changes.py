@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-import msgspec
 import numpy as np
 
+from streammach.inputs.label_names import find_labels, read_label_names
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
 from streammach.system.errors import BudgetError, DataError, UsageError, clean
@@ -22,12 +22,6 @@ from streammach.system.files.raw_text import text_lines
 from streammach.system.machine import UNLIMITED, size_text
 
 COPIES = 4  # of a new name or title: in a list, joined, in the model, as it is written
-
-
-class Titled(msgspec.Struct):
-    """A label in the XMC repository's file of labels."""
-
-    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +91,17 @@ def entitle(
     What the model does not know is left out; raises UsageError if it knows no label, and
     BudgetError if titles take more than so many bytes.
     """
-    index, found, n_bytes = model.labels.index(), [b""] * model.spec.n_classes, 0
-    for pairs in _pairs_in(path, titles=True):
-        labels = [label for _, label, _ in pairs]
-        bare = [label.removeprefix(b"<").removesuffix(b">") for label in labels]
-        ids = [np.asarray(index.ids(one)) for one in (labels, bare)]
-        numbers = np.where(ids[0] < 0, ids[1], ids[0]).tolist()
-        for i, (_, _, title) in zip(numbers, pairs, strict=True):
-            own = i if model.says is None or i < 0 else int(model.says[i])
-            # The title of a merged label is none where the other one has a title.
-            if own >= 0 and (own == i or not found[own]):
-                n_bytes += len(title) - len(found[own])
-                found[own] = title
-        _check_bytes(n_bytes, most_bytes, path)
+    names, found, n_bytes = read_label_names(path), [b""] * model.spec.n_classes, 0
+    ids = find_labels(model.labels, names.labels)
+    says = ids if model.says is None else np.where(ids < 0, -1, model.says[ids])
+    pairs = [*zip(says.tolist(), names.texts.raws(np.arange(len(ids))), strict=True)]
+    # The title of a merged label is none where the other one has a title.
+    for i in (*np.flatnonzero(says == ids).tolist(), *np.flatnonzero(says != ids).tolist()):
+        own, title = pairs[i]
+        if own >= 0 and not found[own]:
+            n_bytes += len(title)
+            found[own] = title
+    _check_bytes(n_bytes, most_bytes, path)
     n = sum(map(bool, found))
     if not n:
         raise UsageError("the model knows no label of it", path=path)
@@ -122,23 +114,13 @@ def _check_bytes(n_bytes: int, most: int, path: str | os.PathLike[str]) -> None:
         raise BudgetError(what, path=path, hint="Give more memory, or shorter names.")
 
 
-def _pairs_in(
-    path: str | os.PathLike[str], *, titles: bool = False
-) -> Iterator[list[tuple[int, bytes, bytes]]]:
-    """Yield number, first and second cell of the lines of a file that are not empty.
-
-    Of `titles` lines may have one cell: the label is the number of the line, from 0.
-    """
-    before, first = 0, b"" if titles else b"\t"  # what tells how lines are read
+def _pairs_in(path: str | os.PathLike[str]) -> Iterator[list[tuple[int, bytes, bytes]]]:
+    """Yield number, first and second cell of the lines of a file that are not empty."""
+    before = 0
     for lines in text_lines(path):
         pairs = []
         for number, line in enumerate(lines, before + 1):
-            first = first or line
             label, tab, rest = line.partition(b"\t")
-            if first.startswith(b"{"):
-                label, tab, rest = b"%d" % (number - 1), b"\t", _title(line, number, path)
-            elif b"\t" not in first:
-                label, tab, rest = b"%d" % (number - 1), b"" if tab else b"\t", line
             second = rest.partition(b"\t")[0].strip()
             if line and (not tab or not label or len(second) > MAX_NAME):
                 what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
@@ -146,13 +128,3 @@ def _pairs_in(
             pairs += [(number, label, second)] if line else []
         yield pairs
         before += len(lines)
-
-
-def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:
-    """Return the title of an object of JSON in a line that is not empty, or raise DataError."""
-    try:
-        title = msgspec.json.decode(line, type=Titled).title if line else ""
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        what = f"it is no object with a title: '{clean(line, 60)}'"
-        raise DataError(what, path=path, line=number) from None
-    return " ".join(title.split()).encode("utf-8", "replace")[:MAX_NAME]

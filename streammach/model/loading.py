@@ -21,6 +21,7 @@ from streammach.model.coding import (
     LATE,
     LINEAR,
     LIST_STARTS,
+    NAMES,
     NEAR,
     STARTS,
     Bytes,
@@ -43,11 +44,11 @@ from streammach.model.document import (
 )
 from streammach.model.tensors import TensorHeader, damage_error, load_tensors
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
-from streammach.rows.layouts import Shape
+from streammach.rows.layouts import Shape, within
 from streammach.rows.names import Names
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, PackedCounts, PackedRows
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.errors import BudgetError, clean
 from streammach.system.machine import memory_limit, size_text
 
@@ -172,6 +173,20 @@ def late_in(document: Document, arrays: Arrays) -> LateLabels | None:
     if weight is None:
         return None
     return LateLabels(classifiers=LinearWeights.of(arrays, LATE, valued=False), weight=weight)
+
+
+def name_pairs_in(document: Document, arrays: Arrays) -> NamePairs | None:
+    """Return what names of labels add to counts, None without; or ValueError."""
+    if not document.named:
+        return None
+    spec = document.spec
+    pairs = NamePairs(**{name: arrays[NAMES + name] for name in NamePairs.forms()})
+    keys = pairs.features.astype(np.int64) * spec.n_classes + pairs.classes
+    right = within(pairs.features, spec.n_features) and within(pairs.classes, spec.n_classes)
+    alike = len(pairs.features) == len(pairs.classes) == len(pairs.gains)
+    if not (right and alike and (np.diff(keys) > 0).all()):
+        raise ValueError("the pairs of names are wrong")
+    return pairs
 
 
 def check_header(folder: Path, document: Document, header: TensorHeader) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.model.calibration import Calibration
-from streammach.model.coding import COUNTS, LATE, LINEAR, NEAR, CodeBuffer, Coded, encode
+from streammach.model.coding import COUNTS, LATE, LINEAR, NAMES, NEAR, CodeBuffer, Coded, encode
 from streammach.model.document import (
     COLUMNS,
     DOCUMENT,
@@ -42,6 +42,7 @@ from streammach.model.loading import (
     late_in,
     linear_in,
     load_arrays,
+    name_pairs_in,
     names_in,
     weights_in,
 )
@@ -65,6 +66,7 @@ from streammach.options.types import Ranker
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
+from streammach.rows.pairs import NamePairs
 from streammach.system.errors import clean
 from streammach.system.files.destinations import Destination
 from streammach.system.files.folders import make_folder, temporary_folder
@@ -129,6 +131,8 @@ class Model(RowAnswers, Reported):
         Classifiers that score the best classes of a row again, with their weight; None without.
     titles : Names or None
         What labels are called in words, by class id, empty where that is not known; None without.
+    names : NamePairs or None
+        What words of these names add to scores, as a part of `counts`; None where they add nothing.
     label_kind : str
         The type in which labels are given back: that of those it was trained on, while these are
         known; otherwise integers where all labels are, else strings. It is no part of the files.
@@ -157,15 +161,17 @@ class Model(RowAnswers, Reported):
     recipe: Recipe | None = None
     says: NDArray[np.int32] | None = None
     titles: Names | None = None
+    names: NamePairs | None = None
     late: LateLabels | None = None
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the arrays in memory, and on disk unless they are coded there."""
         names = self.labels.n_bytes + self.features.n_bytes
-        names += 0 if self.titles is None else self.titles.n_bytes
+        names += sum(one.n_bytes for one in (self.titles, self.names) if one is not None)
         arrays = [*self.hashed_arrays.values(), *self.calibration.arrays.values()]
-        arrays += [] if self.says is None else [self.says]
+        beside = self.says, self.label_counts, self.columns.positions
+        arrays += [array for array in beside if array is not None]
         late = 0 if self.late is None else self.late.classifiers.n_bytes
         arrays += [] if self.linear is None else list(self.linear.arrays().values())
         return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
@@ -280,6 +286,7 @@ class Model(RowAnswers, Reported):
             **({} if self.says is None else {LABEL_SAYS: self.says}),
             **({} if self.titles is None else
                {TITLE_OFFSETS: self.titles.offsets, TITLES: self.titles.data}),
+            **({} if self.names is None else self.names.arrays(NAMES)),
             **self.calibration.arrays,
         }  # fmt: skip
 
@@ -323,6 +330,7 @@ class Model(RowAnswers, Reported):
             near_weight=None if self.near is None else self.near.weight,
             linear=None if self.linear is None else LinearForm.of(self.linear),
             late_weight=None if self.late is None else self.late.weight,
+            named=self.names is not None,
         )  # fmt: skip
 
     @classmethod
@@ -376,6 +384,7 @@ class Model(RowAnswers, Reported):
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
                 n_rows=document.n_rows, recipe=document.recipe, says=arrays.get(LABEL_SAYS),
                 titles=document.title_kind and names_in("title", document.title_kind, arrays),
+                names=name_pairs_in(document, arrays),
             )  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -198,6 +198,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         scale=None if model.scale is None else model.scale[first],
         columns=model.columns.of(chosen),
         late=None if model.late is None else model.late.of_features(kept),
+        names=None if model.names is None else model.names.of_features(kept),
     )  # fmt: skip
 
 

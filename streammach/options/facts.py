@@ -31,6 +31,7 @@ class DataFacts:
     value_bytes: Size  # bytes of a stored value: 1 or 4
     weighted: bool  # whether rows have importance weights
     names_bytes: Count  # bytes of all label and feature names with their offsets
+    label_name_bytes: Count = 0  # bytes of what labels are called, with offsets; 0 where not said
     row_postings: Count = 0  # about how many pairs the features of a row have together, on average
     # n_labels, max_row_labels, max_block_labels: where rows have lists of labels: those of all
     # rows, and the most of a row and of a block; 0 where each has one

@@ -26,7 +26,7 @@ from streammach.options.types import Ranker, Transform
 from streammach.prediction.ranking import Ranking
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import HeldOut
 from streammach.system.clock import Clock
@@ -160,6 +160,7 @@ class Decision:
     figures: dict[Ranker, HeldOutMetrics] = field(default_factory=dict)
     ranking: Ranking | None = None  # how classes are ranked with the part, where it changes that
     counts: CountWeights | None = None  # counts beside the hashed models
+    names: NamePairs | None = None  # what names of labels add to these
     linear: Linear | None = None  # linear classifiers, which are the model
     # rows that decide, and their ranking, where they are not the held-out ones
     judged: tuple[RowBlock, Ranking] | None = None

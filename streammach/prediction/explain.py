@@ -2,7 +2,8 @@
 
 A logit is linear in the features of a row, and so are counts. By ``logsum`` and ``blend`` a feature
 adds its share of the logits of the class's buckets, what counts say of the pair, and of the best
-classes what their classifiers say. What labels of similar training rows gain is a line of its own,
+classes what their classifiers say. What the name of a label adds, since its words stand in the row,
+and what labels of similar training rows gain are lines of their own,
 and so is what classifiers add or take without features. What
 probabilities take off all logits of a repetition is a line of its own, and so are cosines. Other
 estimators are not linear: there a feature adds what the score loses when the row is without it.
@@ -36,7 +37,7 @@ from streammach.rows.transforms import transform_block
 from streammach.system.errors import UsageError
 
 # What is no feature's: of counts, of hashed models, and what the listed features leave over.
-LINES = ("prior", "neighbours", "classifiers", "bias", "cosines", "normaliser", "rest")
+LINES = ("prior", "name", "neighbours", "classifiers", "bias", "cosines", "normaliser", "rest")
 REST = LINES.index("rest")
 ROUNDING = 1e-9  # what is less is no rest
 MERGED = 32  # classes of one label that are compared at once
@@ -185,11 +186,15 @@ class Explainer:
         """Add what counts say: the terms of :class:`streammach.rows.pairs.CountWeights`."""
         logs = counts.log_values[ids].astype(np.float64)
         own = -counts.penalty[features].astype(np.float64)[:, None] * logs
-        for i, f in enumerate(features.tolist()):
-            own[i] += float(STEP) * gains_at(counts, f, ids)
-        out.parts[:] += own
+        gains = np.array([gains_at(counts, f, ids) for f in features.tolist()]).reshape(own.shape)
+        own += float(STEP) * gains
         out.lines[LINES.index("prior")] = counts.base[ids]
         out.scores[:] += counts.base[ids] + own.sum(axis=0)
+        if self._model.names is not None:  # pairs may be gone from a smaller model
+            named = np.where(gains != 0, self._model.names.gains_of(features, ids), 0) * float(STEP)
+            out.lines[LINES.index("name")] = named.sum(axis=0)
+            own -= named
+        out.parts[:] += own
         if self._neighbours is not None:
             gained = self._neighbours.gains_of(features, ids)
             out.lines[LINES.index("neighbours")] = gained

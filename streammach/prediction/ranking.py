@@ -300,14 +300,15 @@ def largest_discount(
     for tilt in tilts or TILTS:
         found[tilt] = scores(tilt)
         best = max(found, key=lambda one: float(found[one].mean()))
-        if _is_worse(found[tilt], found[best], errors):
+        if is_worse(found[tilt], found[best], errors):
             break
     if best_alone:
         return best, float(found[best].mean())
-    alike = [tilt for tilt, one in found.items() if not _is_worse(one, found[best], errors)]
+    alike = [tilt for tilt, one in found.items() if not is_worse(one, found[best], errors)]
     return max(alike), float(found[best].mean())
 
 
-def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64], errors: float) -> bool:
+def is_worse(one: NDArray[np.float64], best: NDArray[np.float64], errors: float) -> bool:
+    """Return whether rows' scores are worse in the mean by more than so many standard errors."""
     lost = best - one
     return bool(lost.mean() > errors * lost.std() / max(len(lost), 1) ** 0.5)

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 from streammach.rows.neighbours import Neighbours
+from streammach.system.jit import Array, kernel
 
 PIECE_PAIRS = 1 << 18  # that are worked on at once
+MOST_GAIN = 32_000  # of a pair, in units of 1/1024 nat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,24 @@ class CountWeights(PairTable):
             log_values=np.concatenate([self.log_values, new.log_values]),
         )  # fmt: skip
 
+    def with_pairs(self, more: NamePairs) -> CountWeights:
+        """Return the weights with more pairs, whose gains are added to those that are there."""
+        row: NDArray[Any] = self.wide_of[more.features]
+        spread, wide = row >= 0, self.wide.copy()
+        place = row[spread], more.classes[spread]
+        wide[place] = _add_gains(wide[place], more.gains[spread])
+        features, classes, own = more.features[~spread], more.classes[~spread], more.gains[~spread]
+        at, there = np.empty(len(features), np.int64), np.empty(len(features), np.bool_)
+        find_pairs(self.starts, self.classes, features, classes, at, there)
+        gains = self.gains.copy()
+        gains[at[there]] = _add_gains(gains[at[there]], own[there])
+        new = ~there
+        lengths = np.diff(self.starts) + np.bincount(features[new], minlength=self.n_features)
+        return replace(
+            self, wide=wide, starts=ends(lengths), gains=np.insert(gains, at[new], own[new]),
+            classes=np.insert(self.classes, at[new], classes[new]),
+        )  # fmt: skip
+
     def mean_gains(self, features: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
         """Return what a pair of each of some features adds in the mean, 0 without any: (n,)."""
         out = np.zeros(len(features))
@@ -263,6 +283,62 @@ class ClassPairs:
     gains: NDArray[np.int16]  # int16 (m,): what each adds, in units of 1/1024 nat
     base: NDArray[np.float32]  # base, log_values: float32 (n,): those of :class:`CountWeights`
     log_values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamePairs(ArrayTable):
+    """Pairs of a feature and a class in whose name the feature's word stands; none twice."""
+
+    features: Annotated[NDArray[np.int32], ArrayLayout(("any",))]  # int32 (m,), rising
+    classes: Annotated[NDArray[np.int32], ArrayLayout(("any",))]  # int32 (m,), rising in a feature
+    # int16 (m,): what each adds to a score, in units of 1/1024 nat
+    gains: Annotated[NDArray[np.int16], ArrayLayout(("any",), "units")]
+
+    def of_features(self, chosen: NDArray[np.bool_]) -> NamePairs:
+        """Return the pairs of some features: bool (d,). Their places are then their ids."""
+        kept, ids = chosen[self.features], np.cumsum(chosen) - 1
+        return NamePairs(
+            features=ids[self.features[kept]].astype(np.int32), classes=self.classes[kept],
+            gains=self.gains[kept],
+        )  # fmt: skip
+
+    def gains_of(self, features: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what features (m,) add to classes (k,) by their names, in 1/1024 nat: (m, k)."""
+        found = np.zeros((len(features), len(ids)), np.int64)
+        first, last = (np.searchsorted(self.features, features, side) for side in ("left", "right"))
+        for i, (a, b) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            if a < b:
+                at = np.minimum(a + np.searchsorted(self.classes[a:b], ids), b - 1)
+                found[i] = np.where(self.classes[at] == ids, self.gains[at], 0)
+        return found
+
+
+def _add_gains(a: NDArray[Any], b: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Return sums of gains, cut to what an int16 holds."""
+    sums: NDArray[Any] = np.clip(a.astype(np.int32) + b, -MOST_GAIN, MOST_GAIN)
+    return sums.astype(np.int16)
+
+
+@kernel()
+def find_pairs(
+    starts: Array, classes: Array, features: Array, wanted: Array, at: Array, there: Array
+) -> None:
+    """Find pairs in lists of classes, or where they would stand.
+
+    Parameters
+    ----------
+    starts, classes : int64 (d + 1,), int32 (Z,)
+        The lists; classes rise in each.
+    features, wanted : int32 (m,), int32 (m,)
+        The pairs: features and classes.
+    at, there : int64 (m,), bool (m,)
+        Receive the place of each pair, or of the first class behind it; whether it is there.
+    """
+    for i in range(features.shape[0]):
+        first, last = starts[features[i]], starts[features[i] + 1]
+        place = first + np.searchsorted(classes[first:last], wanted[i])
+        at[i] = place
+        there[i] = place < last and classes[place] == wanted[i]
 
 
 def places(chosen: NDArray[np.int64], n: int) -> NDArray[np.int32]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.identity import name_of
+from streammach.inputs.label_names import ClassNames
 from streammach.options.annotated import check_options
 from streammach.options.facts import HEADS, DataFacts
 from streammach.options.reported import Reported
@@ -66,11 +67,14 @@ class Dataset(StoredRows, Reported):
         The memory of libraries that the rows came by.
     given : int64 (n,), optional
         Which of the rows that were given are those in memory; None where all are.
+    label_names : ClassNames or None
+        What classes are called; None where the user did not say it.
     """
 
     intake_bytes: int = 0
     libraries_bytes: int = 0
     given: NDArray[np.int64] | None = None
+    label_names: ClassNames | None = None
 
     def __init__(
         self, path: Path, root: Root, arrays: Mapping[str, ReadArray],
@@ -148,13 +152,15 @@ class Dataset(StoredRows, Reported):
         """What a plan needs to know."""
         sizes = {name: array.n_values for name, array in self._arrays.items()}
         names = sum(8 * sizes[f"{g}/offsets"] + sizes[f"{g}/bytes"] for g in ("labels", "features"))
+        named = 0 if self.label_names is None else self.label_names.texts.n_bytes
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
             n_pairs=self._telling_pairs, max_row_nnz=self.root.max_row_nnz,
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
-            weighted=self.weighted, names_bytes=names, row_postings=self._row_postings,
+            weighted=self.weighted, names_bytes=names, label_name_bytes=named,
+            row_postings=self._row_postings,
             n_labels=max(self.root.labels, 1) if self.listed else 0,  # of a sample without any, too
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
@@ -288,7 +294,6 @@ class Dataset(StoredRows, Reported):
         )  # fmt: skip
         view = self._seen_as(root)
         view.feature_counts, view.label_counts = features, classes
-        view._class_weights = self._class_weights
         return view
 
     def weigh_classes(self, class_weights: NDArray[np.float32]) -> Dataset:
@@ -304,8 +309,41 @@ class Dataset(StoredRows, Reported):
         view._class_weights, view.store_digest = class_weights, self.store_digest
         return view
 
-    def _seen_as(self, root: Root) -> Dataset:
+    def name_labels(self, names: ClassNames, labels: Names | None = None) -> Dataset:
+        """Return a view whose classes have names.
+
+        Parameters
+        ----------
+        names : ClassNames
+            The names of classes.
+        labels : Names, optional
+            The labels of the rows, and behind them those that no row has.
+        """
+        every = self.labels if labels is None else labels
+        parts = [
+            names.classes,
+            *(x for own in (names.texts, every) for x in (own.offsets, own.data)),
+        ]
+        digest = sha256([self.digest.encode(), *(part.tobytes() for part in parts)])
+        counts = np.concatenate(
+            [self.label_counts, np.zeros(len(every) - self.n_classes, np.int64)]
+        )
+        root = msgspec.structs.replace(self.root, manifest=digest, classes=len(every))
+        view = self._seen_as(root)
+        view.label_names, view.labels, view.label_counts = names, every, counts
+        view.store_digest = self.store_digest
+        return view
+
+    def _opened_as(self, root: Root) -> Dataset:
         return Dataset(self.path, root, self._arrays, self._blobs, self._documents)
+
+    def _seen_as(self, root: Root) -> Dataset:
+        view = self._opened_as(root)
+        view._class_weights = self._class_weights
+        if self.label_names is not None:
+            view.label_names, view.labels = self.label_names, self.labels
+            view.label_counts = self.label_counts
+        return view
 
     def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:
         """Return a line for each thing that is wrong.

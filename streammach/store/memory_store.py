@@ -73,7 +73,7 @@ class MemoryDataset(Dataset):
         rows = (a for name, a in self._arrays.items() if not name.startswith(("labels/", "feat")))
         return sum(array.n_values * array.dtype.itemsize for array in rows)
 
-    def _seen_as(self, root: Root) -> MemoryDataset:
+    def _opened_as(self, root: Root) -> MemoryDataset:
         view = MemoryDataset(root, self._arrays, self._kinds)
         view.intake_bytes, view.libraries_bytes = self.intake_bytes, self.libraries_bytes
         return view

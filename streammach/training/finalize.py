@@ -29,7 +29,7 @@ from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, by_hashes, largest_discount
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.files.folders import remove_folder
 from streammach.system.files.writing import write_atomic
 from streammach.system.machine import peak_bytes, time_text
@@ -120,6 +120,11 @@ class FinalDecisions:
     def counts(self) -> CountWeights | None:
         """The counts beside the hashed models, if there are any."""
         return next((part.counts for part in self.parts if part.counts is not None), None)
+
+    @property
+    def names(self) -> NamePairs | None:
+        """What names of labels add to counts, if they add something."""
+        return next((part.names for part in self.parts if part.names is not None), None)
 
     @property
     def linear(self) -> Linear | None:
@@ -336,6 +341,7 @@ def _build_model(
     if not model.unhashed:
         arrays = training.backend.arrays()
     counts, linear, dataset = decided.counts, decided.linear, training.dataset
+    named = dataset.label_names
     if linear is not None and not (isinstance(linear, LinearWeights) and not linear.valued):
         spec = replace(spec, transform="raw")
     return Model(
@@ -346,7 +352,8 @@ def _build_model(
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
         counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
-        late=decided.late,
+        late=decided.late, names=decided.names,
+        titles=None if named is None else named.titles(dataset.n_classes),
         columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,

@@ -16,6 +16,7 @@ from streammach.conversion.memory_rows import IteratorRows, MemoryRows, collect_
 from streammach.conversion.memory_sources import is_iterator
 from streammach.conversion.merged_rows import merge_equal_rows
 from streammach.inputs.bad_rows import BadRows, skipping
+from streammach.inputs.label_names import NamesOfLabels
 from streammach.inputs.source_options import TableOptions, several
 from streammach.inputs.tables.memory_objects import is_pair
 from streammach.options.annotated import check_options
@@ -29,6 +30,7 @@ from streammach.planning.constraints import Constraints
 from streammach.rows.names import Label
 from streammach.store.class_weights import ClassWeights
 from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
 from streammach.system.clock import Clock
 from streammach.system.errors import BudgetError, UsageError, type_name
 from streammach.system.files.folders import temporary_folder
@@ -224,7 +226,8 @@ def merge(
 
 def train(
     X: Any, y: Any = None, *, memory: str | int | None = None, sample_weight: Any = None,
-    class_weight: ClassWeights | None = None, on_bad_row: str = "error",
+    class_weight: ClassWeights | None = None, label_names: NamesOfLabels | None = None,
+    label_language: str | None = None, on_bad_row: str = "error",
     columns: Sequence[Label] | None = None, out: str | os.PathLike[str] | None = None,
     validation: Any = None, callbacks: Sequence[object] | None = None, progress: Wanted = None,
     seed: int = 0, resume: bool = False, **options: Any,
@@ -257,6 +260,13 @@ def train(
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
         together; or by label; or a file (:func:`streammach.store.class_weights.weigh_classes`).
+    label_names : dict, path-like or "labels", optional
+        What labels are called: a name or several of each label; or a file
+        (:func:`streammach.inputs.label_names.read_label_names`); or labels are names themselves.
+        Words of a name in a row tell of its label, if held-out rows say so. Labels that no row has
+        can be predicted, too.
+    label_language : str, optional
+        Of names in SKOS: those of this language, such as ``de``.
     on_bad_row : str
         ``error`` or ``skip``: rows that cannot be read are left out, and counted in a warning.
     columns : sequence of str, int or bytes, optional
@@ -311,6 +321,7 @@ def train(
         data = iterator_rows(X, y, table, skip=bad_rows.skip, more=beside)
     else:
         data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
+    facts = LabelFacts(weights=class_weight, names=label_names, language=label_language)
     known = {*OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
     with ExitStack() as closing:
         if validation is not None:
@@ -320,7 +331,7 @@ def train(
             options["validation"], n = _validation(validation, memory, closing, table, data.recipe)
             options["held_out_rows"] = options.get("held_out_rows") or n
         return train_rows(
-            replace(data, class_weights=class_weight), {"seed": seed, "memory": memory, **options},
+            replace(data, label_facts=facts), {"seed": seed, "memory": memory, **options},
             out=out, callbacks=callbacks, progress=watched() if progress is None else progress,
             resume=resume, left_out=bad_rows.reasons, known=known,
         )  # fmt: skip
@@ -362,13 +373,13 @@ def plan_rows(
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
     budget, choose = bytes_of(constraints.memory), plan if start is None else start.plan
     if isinstance(data, MemoryRows) and data.code_bytes + data.intake_bytes <= budget:
-        dataset = data.weigh_classes(data.to_dataset())
+        dataset = data.view(data.to_dataset())
         try:
             return choose(dataset, constraints), dataset
         except BudgetError:
             del dataset  # its memory is needed
     folder = closing.enter_context(temporary_folder())
-    dataset = data.weigh_classes(closing.enter_context(data.write_store(folder, budget)))
+    dataset = data.view(closing.enter_context(data.write_store(folder, budget)))
     return choose(dataset, constraints), dataset
 
 

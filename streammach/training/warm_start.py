@@ -95,6 +95,9 @@ class Start:
                 f"it does not extend the store of {clean(run, 300)}",
                 path=data.path, hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
+        if opened.plan.facts.label_name_bytes or data.label_names is not None:
+            what = "what goes on from a run has no names of labels: --label-names"
+            raise UsageError(what, path=run, hint="Train anew.")
         before = opened.plan.facts.digest != model.store  # it is that of a view by such weights
         if before != (data.digest != data.store_digest):
             how = "with" if before else "without"

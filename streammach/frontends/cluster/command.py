@@ -79,6 +79,7 @@ class ClusterTraining:
             train_apart(
                 store, plan, client, out=opened.enter_context(place), options=asked.training,
                 callbacks=watchers(shown), tell=shown.tell, class_weight=asked.class_weight,
+                label_names=asked.label_names, label_language=asked.label_language,
                 resume=asked.resume, checkpoint_minutes=asked.checkpoint_minutes,
             )  # fmt: skip
         return Run.open(out)

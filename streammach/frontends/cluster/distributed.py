@@ -18,8 +18,8 @@ from streammach.options.annotated import check_options
 from streammach.options.plan import Plan
 from streammach.options.training import TrainingOptions
 from streammach.planning.ledger import ledger
-from streammach.store.class_weights import BALANCED, weigh_classes
 from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import (
     Interrupted,
     LockedError,
@@ -48,7 +48,9 @@ AGAIN_SECONDS = 0.5
 def train(
     store: str | os.PathLike[str], plan: Plan, client: Client, *, out: str | os.PathLike[str],
     options: TrainingOptions | None = None, parts: int | None = None,
-    class_weight: str | os.PathLike[str] | None = None, callbacks: Sequence[object] | None = None,
+    class_weight: str | os.PathLike[str] | None = None,
+    label_names: str | os.PathLike[str] | None = None, label_language: str | None = None,
+    callbacks: Sequence[object] | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES, tell: Callable[[str], None] | None = None,
     resume: bool = False,
 ) -> Run:  # fmt: skip
@@ -77,6 +79,10 @@ def train(
         How many parts; by default one a worker, or so many that they fit the workers' memory.
     class_weight : str or path-like, optional
         ``balanced`` or a file, as for :func:`streammach.store.class_weights.weigh_classes`.
+    label_names : str or path-like, optional
+        ``labels`` or a file, as for :func:`streammach.training.trainer.train`.
+    label_language : str, optional
+        As there.
     callbacks : sequence, optional
         What watches the merge, as for :class:`streammach.training.trainer.Trainer`.
     checkpoint_minutes : float
@@ -111,10 +117,8 @@ def train(
     place = Workplace(folder.with_name(f"{folder.name}.parts"), PARTS)
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(path))
-        given = None if class_weight is None else os.fspath(class_weight)
-        if given is not None:
-            given = given if given == BALANCED else os.path.abspath(given)
-            data = weigh_classes(data, given)
+        facts = LabelFacts.of_files(class_weight, label_names, label_language)
+        data = facts.view(data)
         n = _begun_parts(folder, place, parts, resume=resume)
         if not (folder / RESULT).exists():
             workers = ClusterWorkers(client)
@@ -125,7 +129,7 @@ def train(
             place.open(**{COUNT: n})
             task = PartTask(
                 store=path, folder=str(place.path), plan=plan, options=options,
-                number=PartNumber(1, n), settings=None, class_weight=given,
+                number=PartNumber(1, n), settings=None, label_facts=facts,
                 checkpoint_minutes=checkpoint_minutes,
             )  # fmt: skip
             done = Tasks(client, workers, task, tell or (lambda line: None)).run()
@@ -181,8 +185,7 @@ class PartTask:
     options: TrainingOptions  # what is fixed of the training
     number: PartNumber  # which part
     settings: str | None  # the part in which all is decided already
-    # what rows count by their class, as for :func:`streammach.store.class_weights.weigh_classes`
-    class_weight: str | None
+    label_facts: LabelFacts  # what was said of labels beside the rows; files by absolute paths
     checkpoint_minutes: float  # time between checkpoints
 
 
@@ -206,8 +209,7 @@ def _train(task: PartTask, wanted: WorkerTask) -> None:
     number, until = (task.number.number, task.number.of), time.monotonic() + LOCKED_SECONDS
     with ExitStack() as opened:
         data = opened.enter_context(Dataset.open(task.store))
-        if task.class_weight is not None:
-            data = weigh_classes(data, task.class_weight)
+        data = task.label_facts.view(data)
         while True:
             try:
                 trainer.fit_part(data, task.folder, number, settings=task.settings, resume=True)

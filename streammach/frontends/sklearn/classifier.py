@@ -18,6 +18,7 @@ from streammach.frontends.sklearn.fit_rows import arriving, check_rows, names_of
 from streammach.frontends.sklearn.fits import parameters_of, threads_of, train_estimator
 from streammach.frontends.sklearn.partial_fits import PartialFits, alike, new_labels
 from streammach.frontends.sklearn.rows import in_form, indicator, places
+from streammach.inputs.label_names import NamesOfLabels
 from streammach.inputs.tables.memory_objects import is_frame
 from streammach.inputs.tokenizers import tokenizer
 from streammach.model.model import Model
@@ -56,6 +57,9 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         fits at a time.
     class_weight : dict, path or "balanced", default=None
         What the rows of each class count for.
+    label_names : dict, path or "labels", default=None
+        What labels are called (:func:`streammach.training.trainer.train`); those that no row has
+        are left out.
     warm_start : bool, default=False
         Whether :meth:`fit` starts from the present hashed weights, where there are any.
     random_state : int or RandomState, default=None
@@ -109,6 +113,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     device: str = "auto"
     n_jobs: int | None = None
     class_weight: ClassWeights | None = None
+    label_names: NamesOfLabels | None = None
     warm_start: bool = False
     random_state: Any = None
     callbacks: Sequence[object] | None = None

@@ -38,6 +38,7 @@ from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.options.recipe import Recipe
 from streammach.rows.names import Names
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import DataError, UsageError, clean
 from streammach.training.trainer import OF_TABLE
 
@@ -56,7 +57,9 @@ def check_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Memo
     if found.recipe is not None:
         _take_columns(estimator, found.recipe)
     weights = by_name(targets, estimator.class_weight)
-    return replace(found, labels=targets.as_labels, class_weights=weights), targets
+    names = by_name(targets, estimator.label_names)
+    facts = LabelFacts(weights=weights, names=names, add=False)
+    return replace(found, labels=targets.as_labels, label_facts=facts), targets
 
 
 def arriving(

@@ -169,12 +169,12 @@ def sum_duplicates(x: Any) -> Any:
     return x
 
 
-def by_name(targets: Targets, class_weight: Any) -> Any:
-    """Return weights of classes by the names of these, as a training takes them."""
-    if not isinstance(class_weight, Mapping):
-        return class_weight
+def by_name(targets: Targets, facts: Any) -> Any:
+    """Return weights or names of classes by the names of these, as a training takes them."""
+    if not isinstance(facts, Mapping):
+        return facts
     names = dict(zip(targets.classes.tolist(), label_names(targets.classes), strict=True))
-    return {names.get(label, label): weight for label, weight in class_weight.items()}
+    return {names.get(label, label): fact for label, fact in facts.items()}
 
 
 def by_class(

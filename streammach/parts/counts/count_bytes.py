@@ -33,6 +33,9 @@ FIT_BYTES = 192_000_000  # evidence for the group weights
 FIT_CANDIDATES = 64
 FIT_PIECES = 16  # of the rows of a fit, each with derivatives of its own
 SYSTEMS = 5  # of their sum, and copies of it while it is solved
+# Of names of labels: pairs beside these of counts, a pair, at least; a pair while they are found,
+# and a byte of the names, whose words are held with their classes.
+NAME_SHARE, LEAST_NAMES, NAME_PAIR, NAME_BYTE = 4, 1_000_000, 64, 40
 MAX_GROUPS = 85
 MAX_CLASSES = 1 << 30
 
@@ -71,6 +74,7 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit,
         "count scores": _scores(facts, config),
+        **({"names of labels": n} if (n := name_bytes(facts, max_pairs)) else {}),
     }  # fmt: skip
 
 
@@ -100,6 +104,18 @@ def neighbour_bytes(facts: DataFacts, max_pairs: int, threads: int) -> int:
     found = min(whole, near_room(max_pairs))
     n_rows = min(facts.n_rows, found // ROW_BYTES)
     return found + 2 * NeighbourSearch.footprint(n_rows, facts.n_classes, threads)
+
+
+def name_room(facts: DataFacts, max_pairs: int) -> int:
+    """Return how many pairs names of labels have at most; none where labels have no names."""
+    return max(max_pairs // NAME_SHARE, LEAST_NAMES) if facts.label_name_bytes else 0
+
+
+def name_bytes(facts: DataFacts, max_pairs: int) -> int:
+    """Return the bytes of pairs of names while they are found, and of counts with them."""
+    room = name_room(facts, max_pairs)
+    copies = 2 * CountWeights.footprint(pairs=1) * (max_pairs + room)
+    return NAME_PAIR * room + NAME_BYTE * facts.label_name_bytes + copies if room else 0
 
 
 def late_rows(facts: DataFacts, max_pairs: int) -> int:

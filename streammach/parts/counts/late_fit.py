@@ -22,7 +22,7 @@ from streammach.parts.counts.count_bytes import late_rows
 from streammach.parts.counts.neighbour_fit import WeightFit, judging_rows
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST, propensities
-from streammach.prediction.ranking import Ranking
+from streammach.prediction.ranking import Ranking, is_worse
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.store.holdout import masked_blocks
@@ -115,11 +115,6 @@ def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> We
     best = max(WEIGHTS, key=lambda weight: float(judged[weight].mean()))
     alike = [best]
     if rows.lists.weights is None:
-        alike = [weight for weight in WEIGHTS if not _is_worse(judged[weight], judged[best])]
-    weight = 0.0 if _is_worse(judged[best], judged[0.0]) else max(alike)
+        alike = [weight for weight in WEIGHTS if not is_worse(judged[weight], judged[best], ERRORS)]
+    weight = 0.0 if is_worse(judged[best], judged[0.0], ERRORS) else max(alike)
     return WeightFit(weight, *(measure_ids(rows, firsts[one]) for one in (weight, 0.0)))
-
-
-def _is_worse(one: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
-    lost = best - one
-    return bool(lost.mean() > ERRORS * lost.std() / len(lost) ** 0.5)

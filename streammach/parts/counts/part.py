@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, class_logarithms, weigh
@@ -26,6 +27,7 @@ from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
 from streammach.parts.counts.label_prior import fit_label_prior
 from streammach.parts.counts.late_fit import LATE, late_labels
+from streammach.parts.counts.name_fit import weigh_names
 from streammach.parts.counts.neighbour_fit import WeightFit, neighbours
 from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.counts.warm_counts import WarmCountLearner
@@ -34,7 +36,7 @@ from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Decision, FirstFit, Training
 from streammach.prediction.ranking import ClassScorer, Ranking, by_classifiers, by_counts, by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.store.holdout import masked_rows
 
 NAME, BESIDE = "counts", "counts beside models"  # the stage of the run
@@ -83,6 +85,7 @@ class CountsDecision(Decision):
         self._training, self._table, self._weights = training, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
         self._late: LinearScorer | None = None
+        self._raised = 0.0  # what names bring labels that no counted row has, in nats
         self.ranking: Ranking = self._rank_by(weigh(self._table, best))
         near = neighbours(training, self.ranking, self._scorer.each)
         if near is not None:
@@ -98,6 +101,7 @@ class CountsDecision(Decision):
             weighed = weigh(self._table, self._weights)
             self.ranking = self._rank_by(replace(weighed, near=self.counts.near))
             self._note(prior, f"labels weigh {prior.weight:g} ln n more, by their n rows")
+        self._add_names()
         late = late_labels(training, self.ranking)
         if late is not None:
             self.late, fit = late
@@ -114,6 +118,35 @@ class CountsDecision(Decision):
         self.reasons += (
             f"{what}: held-out {both} {fit.with_it.text} with, {fit.without.text} without",
         )
+
+    def _add_names(self) -> None:
+        """Let names of labels weigh what held-out rows want."""
+        without = self.counts
+
+        def rank_with(pairs: NamePairs, raised: float) -> ClassScorer:
+            self._scorer.close()
+            return self._rank_by(self._with_names(without, pairs, raised))
+
+        found = weigh_names(self._training, self.ranking, rank_with, self._find_unseen())
+        if found is not None:
+            self.names, fit = found
+            self._raised = fit.raised
+            self.ranking = rank_with(self.names, fit.raised)
+            self._note(fit, f"names of labels weigh {fit.weight:g}")
+            self._training.log_metrics("names of labels", fit.with_it)
+        elif self.counts is not without:
+            self._scorer.close()
+            self.ranking = self._rank_by(without)
+
+    def _find_unseen(self) -> NDArray[np.bool_]:
+        """Return which labels no counted row has: bool (K,)."""
+        unseen: NDArray[np.bool_] = self._table.class_rows == 0
+        return unseen
+
+    def _with_names(self, counts: CountWeights, names: NamePairs, raised: float) -> CountWeights:
+        """Return counts with names, and more for labels that no counted row has."""
+        base = counts.base + np.float32(raised) * self._find_unseen()
+        return replace(counts.with_pairs(names), base=base.astype(np.float32))
 
     def _rank_by(self, counts: CountWeights) -> ClassScorer:
         training, self.counts = self._training, counts
@@ -132,7 +165,10 @@ class CountsDecision(Decision):
                 self._table.add(repeated)
         if near is not None:
             near = replace(near, norms=self._norms)
-        self.counts = replace(weigh(self._table, self._weights), near=near)
+        counts = weigh(self._table, self._weights)
+        if self.names is not None:
+            counts = self._with_names(counts, self.names, self._raised)
+        self.counts = replace(counts, near=near)
 
     def close(self) -> None:
         self._scorer.close()

@@ -1,0 +1,114 @@
+"""How much names of labels weigh beside counts, and whether they do: held-out rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from streammach.counts.name_words import UNIT, CountedFeatures, pair_names, to_gains
+from streammach.counts.scores import best_once
+from streammach.options.types import Amount
+from streammach.parts.counts.count_bytes import name_room
+from streammach.parts.counts.neighbour_fit import JUDGES, LEAST, WeightFit
+from streammach.parts.training_record import Training
+from streammach.prediction.metrics import MOST
+from streammach.prediction.ranking import Ranking, Top, is_worse
+from streammach.prediction.selection_metrics import measure_ids, score_rows
+from streammach.rows.block import RowBlock, evenly
+from streammach.rows.pairs import NamePairs
+
+NAMES = "names of labels"  # the stage of the run
+WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # of names
+RAISED = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)  # nats added to scores of labels that no row has
+CANDIDATES = 64  # classes of a row, by scores with names and without
+ERRORS = 0.5  # of the same rows' mean difference: a weight that is worse by less is as good
+
+
+class NameFit(WeightFit, frozen=True, forbid_unknown_fields=True):
+    """The weight of names, and what labels that no row has gain beside it, in nats."""
+
+    raised: Amount = 0.0
+
+
+def weigh_names(
+    training: Training, ranking: Ranking, rank_with: Callable[[NamePairs, float], Ranking],
+    unseen: NDArray[np.bool_],
+) -> tuple[NamePairs, NameFit] | None:  # fmt: skip
+    """Return the pairs of names with the weight that held-out rows want, None without any.
+
+    `ranking` is without names; `rank_with` returns that with such pairs and so much added to the
+    scores of labels that no counted row has, which `unseen` are, bool (K,).
+    """
+    data, rows = training.dataset, training.holdout.rows.with_known_class
+    if data.label_names is None or training.interim:
+        return None
+    if rows.n_rows < LEAST:
+        training.report(f"names of labels left out: {rows.n_rows:,} held-out rows are too few")
+        return None
+    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
+    n_pairs = training.plan.config.size_of("counts")
+    features = CountedFeatures(data.features, data.feature_counts, data.n_rows, data.root.recipe)
+    names, room = data.label_names, name_room(data.facts, n_pairs)
+    find = cache(lambda: pair_names(features, names, data.n_classes, room))
+
+    def fit_weight() -> NameFit:
+        training.begin_stage(NAMES)
+        pairs = find()
+        most = RAISED[-1] * unseen.any()
+        every = (
+            (0.0, 0.0, ranking(rows, CANDIDATES)),
+            *((1.0, more, rank_with(pairs, more)(rows, CANDIDATES)) for more in {0.0, most}),
+        )
+        return _fit(rows, every, _add_up_names(rows, pairs, data.n_classes), unseen)
+
+    fit = training.findings.once("names", NameFit, fit_weight)
+    if not fit.weight:
+        training.report(f"names of labels left out: held-out {fit.without.text} without")
+        return None
+    pairs = find()
+    return replace(pairs, gains=to_gains(fit.weight / UNIT * pairs.gains)), fit
+
+
+def _fit(
+    rows: RowBlock, every: tuple[tuple[float, float, Top], ...],
+    added: scipy.sparse.csr_matrix, unseen: NDArray[np.bool_],
+) -> NameFit:  # fmt: skip
+    """Return the largest weights that are as good as the best ones, by the first classes of rows.
+
+    These are known by some weights. Labels of few rows gain most by a name, and few of the rows
+    that decide have them.
+    """
+    ids = np.concatenate([top[0] for _, _, top in every], axis=1)
+    own, new = added[np.arange(rows.n_rows)[:, None], ids].toarray(), unseen[ids]
+    n = [top[0].shape[1] for _, _, top in every]
+    with_names, with_more = (np.repeat([one[i] for one in every], n) for i in (0, 1))
+    scores = np.concatenate([top[1] for _, _, top in every], axis=1)
+    scores = scores - with_names * own - with_more * new
+
+    def first(weight: float, raised: float) -> NDArray[np.int64]:
+        sums = scores + weight * own + raised * new
+        return best_once(ids, sums.astype(np.float32))[0][:, :MOST]
+
+    def largest(tried: dict[float, NDArray[np.int64]]) -> float:
+        each = {weight: score_rows(rows, ids) for weight, ids in tried.items()}
+        best = max(each.values(), key=lambda one: float(one.mean()))
+        return max(weight for weight, one in each.items() if not is_worse(one, best, ERRORS))
+
+    weight = largest({weight: first(weight, 0.0) for weight in WEIGHTS})
+    raised = largest({more: first(weight, more) for more in RAISED}) if weight else 0.0
+    with_it, without = (measure_ids(rows, first(*w)) for w in ((weight, raised), (0.0, 0.0)))
+    return NameFit(weight=weight, with_it=with_it, without=without, raised=raised)
+
+
+def _add_up_names(rows: RowBlock, pairs: NamePairs, n_classes: int) -> scipy.sparse.csr_matrix:
+    """Return what names add to the scores of rows with a weight of 1, in nats: (n, K)."""
+    d = int(max(rows.features.max(initial=0), pairs.features.max(initial=0))) + 1
+    held = np.ones(len(rows.features), np.float32), rows.features, rows.indptr
+    every = pairs.gains.astype(np.float32) / UNIT, (pairs.features, pairs.classes)
+    table = scipy.sparse.csr_matrix(every, shape=(d, n_classes))
+    return scipy.sparse.csr_matrix(held, shape=(rows.n_rows, d)) @ table

@@ -1,0 +1,87 @@
+"""Names of labels beside a store's rows: labels that no row has are classes, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streammach.inputs.label_names import (
+    ClassNames,
+    LabelNames,
+    NamesOfLabels,
+    bare_label,
+    find_labels,
+    read_label_names,
+)
+from streammach.rows.names import Names
+from streammach.store.class_weights import BALANCED, ClassWeights, weigh_classes
+from streammach.store.dataset import Dataset
+from streammach.system.errors import UsageError
+
+OWN = "labels"  # in place of a file: labels are names themselves
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFacts:
+    """What the user says of labels beside the rows that have them."""
+
+    # weights: what the rows of a label count for (:func:`streammach.store.class_weights
+    # .weigh_classes`); names: what labels are called, or :data:`OWN`; None without
+    weights: ClassWeights | None = None
+    names: NamesOfLabels | None = None
+    language: str | None = None  # of the names in SKOS that are taken; None: of all
+    add: bool = True  # whether labels that no row has are classes
+
+    @classmethod
+    def of_files(
+        cls, weights: str | os.PathLike[str] | None, names: str | os.PathLike[str] | None,
+        language: str | None = None,
+    ) -> LabelFacts:  # fmt: skip
+        """Return facts whose files are known by absolute paths, for another process."""
+
+        def place(file: str | os.PathLike[str] | None, word: str) -> str | None:
+            return None if file is None else word if file == word else os.path.abspath(file)
+
+        return cls(weights=place(weights, BALANCED), names=place(names, OWN), language=language)
+
+    def view(self, dataset: Dataset) -> Dataset:
+        """Return a data set as it is with these facts, or raise UsageError or DataError."""
+        if self.names is None and self.language is not None:
+            raise UsageError("a language of names without names: --label-language")
+        if self.names is not None:
+            dataset = name_labels(dataset, self.names, self.language, add=self.add)
+        return dataset if self.weights is None else weigh_classes(dataset, self.weights)
+
+
+def name_labels(
+    dataset: Dataset, names: NamesOfLabels, language: str | None = None, *, add: bool = True
+) -> Dataset:
+    """Return a view of a store whose labels have names; with `add` also labels that no row has."""
+    if names == OWN:
+        own = dataset.labels
+        return dataset.name_labels(ClassNames(np.arange(len(own), dtype=np.int32), own))
+    given = read_label_names(names, language)
+    ids = find_labels(dataset.labels, given.labels)
+    if not (ids >= 0).any():
+        what = "no label of the rows has a name there: --label-names"
+        path = None if isinstance(names, Mapping) else names
+        raise UsageError(what, path=path, hint="A line is a label, a tab and its name.")
+    new = np.flatnonzero(ids < 0)
+    labels = dataset.labels
+    if add and len(new):
+        raws = [bare_label(raw) for raw in given.labels.raws(new)]
+        numbers = {raw: i for i, raw in enumerate(dict.fromkeys(raws), len(labels))}
+        ids[new] = [numbers[raw] for raw in raws]
+        labels = labels.followed_by(Names.of(numbers))
+    return dataset.name_labels(_by_class(given, ids), labels)
+
+
+def _by_class(given: LabelNames, ids: NDArray[np.int32]) -> ClassNames:
+    """Return names by rising classes, those of each in the order in which they were given."""
+    known = np.flatnonzero(ids >= 0)
+    order = known[np.argsort(ids[known], kind="stable")]
+    return ClassNames(ids[order], Names.of(given.texts.raws(order)))

@@ -1,0 +1,200 @@
+"""Names of labels in trainings: what they bring, by every door, and what becomes of them."""
+
+import numpy as np
+import pytest
+
+import streammach as sm
+from streammach.cli.main import main
+from streammach.model.size import size_in_file, size_in_memory
+from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
+from streammach.system.errors import DataError, UsageError
+
+K, UNSEEN = 600, 40  # labels of rows, and labels that have a name alone
+SYLLABLES = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in "rst"]
+WORDS = [a + b for a in SYLLABLES[:20] for b in SYLLABLES[20:60]]
+OPTIONS = {
+    "memory": "1GB", "n_buckets": 32, "n_repetitions": 2, "epochs": 1, "learning_rate": 1.0,
+    "transform": "l2", "held_out_rows": 150
+}  # fmt: skip
+
+
+def rows_of(rng, n, labels):
+    """Texts that have the words of the names of their labels, beside others, and the labels."""
+    texts, lists = [], []
+    for _ in range(n):
+        own = rng.choice(labels, 2, replace=False)
+        noise = [f"noise{i}" for i in rng.integers(0, 30, 4)]
+        texts.append(" ".join(rng.permutation([*(WORDS[i] for i in own), *noise])))
+        lists.append([f"l{i}" for i in own])
+    return texts, lists
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(5)
+    names = {f"l{i}": WORDS[i].capitalize() for i in range(K + UNSEEN)}
+    texts, lists = rows_of(rng, 1200, K)
+    # A word of each name that no row of the label has makes it known to the model.
+    texts, lists = [*texts, *WORDS[K : K + UNSEEN]], [*lists, *[["l0"]] * UNSEEN]
+    return texts, lists, names, rows_of(rng, 200, K), rows_of(rng, 60, [*range(K, K + UNSEEN)])
+
+
+@pytest.fixture(scope="module")
+def run(data):
+    texts, lists, names, *_ = data
+    with sm.train(texts, lists, label_names=names, **OPTIONS) as made:
+        yield made
+
+
+def precision(model, rows):
+    texts, lists = rows
+    best = model.predict(texts)
+    return np.mean([label in own for label, own in zip(best, lists, strict=True)])
+
+
+def test_names_make_predictions_of_labels_with_few_rows_better(data):
+    texts, lists, names, test, _ = data
+    some = texts[:450], lists[:450]
+    reached = []
+    for given in (None, names):
+        with sm.train(*some, label_names=given, **OPTIONS) as made:
+            reached.append(sm.evaluate(made.model, *test).accuracy)
+            assert (made.model.names is None) == (given is None)
+    assert reached[1] > reached[0] + 0.05
+
+
+def test_a_model_has_the_names(data, run):
+    names = data[2]
+    assert any("names of labels weigh" in reason for reason in run.result.reasons)
+    assert [run.model.titles[i] for i in range(3)] == [names[x] for x in run.model.labels[:3]]
+    assert run.model.names.n_bytes > 0
+
+
+def test_labels_without_rows_are_predicted(data, run):
+    *_, unseen = data
+    assert run.model.spec.n_classes == K + UNSEEN
+    found = sm.evaluate(run.model, *unseen)
+    assert found.n_unseen == 0
+    assert found.sets.recall[5] > 0.5
+
+
+def test_reasons_have_a_line_for_the_name_and_add_up(data, run):
+    texts, _, names, *_ = data
+    for text, row in zip(texts[:20], run.model.explain(texts[:20], k=3, n=100), strict=True):
+        for why in row:
+            parts = sum(one.contribution for one in why.contributions) + sum(why.lines.values())
+            assert parts == pytest.approx(why.score, abs=1e-4)
+            assert (why.lines["name"] > 0) == (names[why.label].lower() in text.split())
+
+
+def test_smaller_and_saved_models_keep_them(run, tmp_path):
+    run.model.save(tmp_path / "whole")
+    for model in (run.model, sm.shrink(tmp_path / "whole", tmp_path / "small", weights="int4")):
+        model.save(tmp_path / "model", force=True)
+        again = sm.Model.load(tmp_path / "model")
+        assert again.titles.same_as(model.titles)
+        for name, array in model.names.arrays().items():
+            assert np.array_equal(array, again.names.arrays()[name])
+        assert size_in_file(tmp_path / "model").n_bytes == size_in_memory(again).n_bytes
+
+
+@pytest.fixture
+def files(data, tmp_path):
+    texts, lists, names, *_ = data
+    table = "text\tsubjects\n" + "".join(
+        f"{text}\t{' '.join(own)}\n" for text, own in zip(texts, lists, strict=True)
+    )
+    (tmp_path / "rows.tsv").write_text(table)
+    (tmp_path / "names.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in names.items()))
+    convert = ["convert", str(tmp_path / "rows.tsv"), str(tmp_path / "t.zarr")]
+    assert main([*convert, "--label", "subjects", "--label-separator", " ", "--text", "text"]) == 0
+    return tmp_path
+
+
+def command(files, *more):
+    return [
+        "train", str(files / "t.zarr"), "--memory", "1GB", "--buckets", "32", "--repetitions", "2",
+        "--epochs", "1", "--learning-rate", "1", "--transform", "l2",
+        *more,
+    ]  # fmt: skip
+
+
+def test_a_command_and_the_function_make_the_same_model(files, data, capsys):
+    out = files / "run"
+    assert main(command(files, "--out", str(out), "--label-names", str(files / "names.tsv"))) == 0
+    assert "names of labels weigh" in capsys.readouterr().out
+    texts, lists, *_ = data
+    options = {name: value for name, value in OPTIONS.items() if name != "held_out_rows"}
+    with sm.train(texts, lists, label_names=files / "names.tsv", **options) as made:
+        own, model = made.model, sm.Model.load(out)
+        assert [*model.predict(texts[:50])] == [*own.predict(texts[:50])]
+        for name, array in own.names.arrays().items():
+            assert np.array_equal(array, model.names.arrays()[name])
+
+
+def test_parts_and_merges_are_told_the_names(files, capsys):
+    named = "--label-names", str(files / "names.tsv")
+    assert main(command(files, "--out", str(files / "whole"), *named)) == 0
+    for part in "12":
+        out = str(files / f"part{part}")
+        assert main(command(files, "--out", out, "--part", f"{part}/2", *named)) == 0
+    parts = [str(files / "part1"), str(files / "part2")]
+    assert main(["merge", str(files / "wrong"), *parts]) == 4
+    assert "another store" in capsys.readouterr().err
+    assert main(["merge", str(files / "merged"), *parts, *named]) == 0
+    whole, merged = sm.Model.load(files / "whole"), sm.Model.load(files / "merged")
+    for name, array in whole.arrays().items():
+        assert np.array_equal(array, merged.arrays()[name]), name
+
+
+def test_labels_are_names_themselves(data):
+    texts, lists, names, *_ = data
+    lists = [[names[label] for label in own] for own in lists]
+    with sm.train(texts, lists, label_names="labels", **OPTIONS) as made:
+        assert made.model.names is not None
+        assert {*made.model.labels} == {label for own in lists for label in own}
+        assert [*made.model.titles] == [*made.model.labels]
+
+
+def test_one_label_a_row_and_the_estimator(data):
+    texts, lists, names, *_ = data
+    y = [own[0] for own in lists]
+    with sm.train(texts, y, label_names=names, linear="off", **OPTIONS) as made:
+        assert made.model.spec.n_classes == K + UNSEEN  # labels of some names have no row, too
+        estimator = sm.MACHClassifier(
+            memory="1GB", n_buckets=32, n_repetitions=2, epochs=1, learning_rate=1.0,
+            label_names=names, options={"transform": "l2", "held_out_rows": 150, "linear": "off"},
+        ).fit(texts, y)  # fmt: skip
+    assert len(estimator.classes_) == len({*y}) == estimator.model_.spec.n_classes
+    assert estimator.model_.titles is not None
+
+
+def test_a_view_says_what_it_is(files, data):
+    _, _, names, *_ = data
+    with Dataset.open(files / "t.zarr") as plain:
+        view, n = LabelFacts(names=names).view(plain), plain.n_classes
+        assert view.n_classes == K + UNSEEN
+        assert view.digest != plain.digest == view.store_digest
+        assert not view.label_counts[n:].any()
+        assert view.facts.label_name_bytes > 0 == plain.facts.label_name_bytes
+        first = view.first(100)
+        assert first.label_names is view.label_names
+        assert first.n_classes == K + UNSEEN
+        other = LabelFacts(names=names | {"l0": "another"}).view(plain)
+        assert other.digest != view.digest
+        assert LabelFacts(names=names, add=False).view(plain).n_classes == n
+
+
+@pytest.mark.parametrize(
+    ("names", "language", "message"),
+    [
+        ({"other": "x"}, None, "no label of the rows has a name there"),
+        (None, "de", "a language of names without names"),
+        ({"l0": 3}, None, "no text and no list of texts"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_in_a_line(names, language, message, data):
+    texts, lists, *_ = data
+    with pytest.raises((UsageError, DataError), match=message):
+        sm.train(texts, lists, label_names=names, label_language=language, **OPTIONS)

@@ -11,49 +11,27 @@ to scores, with a weight w. Parts are those that letters, digits and signs separ
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import defaultdict
-from collections.abc import Callable
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.inputs.label_names import ClassNames
-from streammach.inputs.tables.frame import kinds_of_characters, normalize
-from streammach.inputs.tokenizers import changes_of
+from streammach.inputs.label_names import ClassNames, Words, splitter
+from streammach.inputs.tables.frame import normalize
 from streammach.options.recipe import Recipe
 from streammach.rows.layouts import ends
 from streammach.rows.names import SEPARATOR, Names
 from streammach.rows.pairs import MOST_GAIN, NamePairs
 
-PIECE = 1 << 14  # names that are looked at together
+PIECE = 1 << 14  # features that are looked at together
 MOST_FEATURES = 1 << 21  # whose words are looked for: the most frequent ones
 LEAST_PART, MOST_PART = 4, 40  # characters of a word of a name that is a part of a longer one
 MOST_LINK = 3  # characters before, between and behind parts
 MOST_WORD = 100  # characters of a word that is taken apart
 UNIT = 1024  # of gains, in a nat
-HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # in namesLikeThis
-Words = Callable[[str], list[str]]
-
-
-def splitter(recipe: Recipe | None) -> Words:
-    """Return what takes a name apart into words, as texts of rows are."""
-    before, stem = (None, None) if recipe is None else changes_of(recipe)
-    kinds = kinds_of_characters(alone=False)
-
-    def words(text: str) -> list[str]:
-        text = HUMP.sub(" ", text) if recipe is None else text
-        text = normalize(text if before is None else before(text))
-        text = text if stem is None else stem(text)
-        if before is not None:
-            return text.split()
-        runs = groupby(text, lambda c: ord(c) < len(kinds) and kinds[ord(c)] > 0)
-        return ["".join(run) for inside, run in runs if inside]
-
-    return words
 
 
 class NameWords:
@@ -61,14 +39,10 @@ class NameWords:
 
     def __init__(self, names: ClassNames, words: Words) -> None:
         found = dict[str, dict[int, float]]()  # by word: classes, and what a word of each weighs
-        for start in range(0, len(names.texts), PIECE):
-            some = np.arange(start, min(start + PIECE, len(names.texts)))
-            raws = names.texts.raws(some)
-            for c, raw in zip(names.classes[some].tolist(), raws, strict=True):
-                own = set(words(raw.decode("utf-8", "replace")))
-                for word in own:  # of several names the shortest one counts
-                    classes = found.setdefault(word, {})
-                    classes[c] = max(len(own) ** -0.5, classes.get(c, 0.0))
+        for c, own in names.words(words):
+            for word in own:  # of several names the shortest one counts
+                classes = found.setdefault(word, {})
+                classes[c] = max(len(own) ** -0.5, classes.get(c, 0.0))
         self.ids = {word: i for i, word in enumerate(found)}
         self.starts = ends(np.array([len(own) for own in found.values()], np.int64))
         self.classes = np.fromiter(chain.from_iterable(found.values()), np.int32)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.label_arrays import label_name
+from streammach.inputs.tables.frame import kinds_of_characters, normalize
+from streammach.inputs.tokenizers import changes_of
+from streammach.options.recipe import Recipe
 from streammach.rows.names import MAX_NAME, Names
 from streammach.rows.texts import Texts
 from streammach.system.errors import BudgetError, DataError, UsageError, clean, type_name
@@ -23,6 +28,9 @@ SKOS = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}  # formats 
 CORE = "http://www.w3.org/2004/02/skos/core#"
 KINDS = ("prefLabel", "altLabel")  # of names in SKOS, in the order in which a label has them
 MOST_BYTES = 1 << 29  # of all names of a file, with their labels
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # in namesLikeThis
+PIECE = 1 << 14  # names that are looked at together
+Words = Callable[[str], list[str]]
 NamesOfLabels = str | os.PathLike[str] | Mapping[Any, str | Iterable[str]]
 Entry = tuple[int | None, bytes, list[bytes]]  # line of a file, label, names
 
@@ -48,6 +56,14 @@ class ClassNames:
     classes: NDArray[np.int32]  # int32 (n,): the class of each name, rising
     texts: Names  # the names, n of them
 
+    def words(self, words: Words) -> Iterator[tuple[int, set[str]]]:
+        """Yield the class of each name, and its words."""
+        for start in range(0, len(self.texts), PIECE):
+            some = np.arange(start, min(start + PIECE, len(self.texts)))
+            raws = self.texts.raws(some)
+            for c, raw in zip(self.classes[some].tolist(), raws, strict=True):
+                yield c, set(words(raw.decode("utf-8", "replace")))
+
     def titles(self, n_classes: int) -> Names:
         """Return the first name of each class, empty for one without any."""
         found = [b""] * n_classes
@@ -55,6 +71,23 @@ class ClassNames:
         for c, title in zip(self.classes[first].tolist(), self.texts.raws(first), strict=True):
             found[c] = title
         return Names.of(found)
+
+
+def splitter(recipe: Recipe | None) -> Words:
+    """Return what takes a name apart into words, as texts of rows are."""
+    before, stem = (None, None) if recipe is None else changes_of(recipe)
+    kinds = kinds_of_characters(alone=False)
+
+    def words(text: str) -> list[str]:
+        text = HUMP.sub(" ", text) if recipe is None else text
+        text = normalize(text if before is None else before(text))
+        text = text if stem is None else stem(text)
+        if before is not None:
+            return text.split()
+        runs = groupby(text, lambda c: ord(c) < len(kinds) and kinds[ord(c)] > 0)
+        return ["".join(run) for inside, run in runs if inside]
+
+    return words
 
 
 def read_label_names(source: NamesOfLabels, language: str | None = None) -> LabelNames:

@@ -152,7 +152,10 @@ class Dataset(StoredRows, Reported):
         """What a plan needs to know."""
         sizes = {name: array.n_values for name, array in self._arrays.items()}
         names = sum(8 * sizes[f"{g}/offsets"] + sizes[f"{g}/bytes"] for g in ("labels", "features"))
-        named = 0 if self.label_names is None else self.label_names.texts.n_bytes
+        named = 0
+        if self.label_names is not None:
+            named = self.label_names.texts.n_bytes
+            names = self.labels.n_bytes + self.features.n_bytes
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
@@ -309,28 +312,28 @@ class Dataset(StoredRows, Reported):
         view._class_weights, view.store_digest = class_weights, self.store_digest
         return view
 
-    def name_labels(self, names: ClassNames, labels: Names | None = None) -> Dataset:
+    def name_labels(self, names: ClassNames, labels: Names, features: Names) -> Dataset:
         """Return a view whose classes have names.
 
         Parameters
         ----------
         names : ClassNames
             The names of classes.
-        labels : Names, optional
-            The labels of the rows, and behind them those that no row has.
+        labels, features : Names
+            Those of the rows, and behind them those that no row has.
         """
-        every = self.labels if labels is None else labels
-        parts = [
-            names.classes,
-            *(x for own in (names.texts, every) for x in (own.offsets, own.data)),
-        ]
+        lists = names.texts, labels, features
+        parts = [names.classes, *(x for one in lists for x in (one.offsets, one.data))]
         digest = sha256([self.digest.encode(), *(part.tobytes() for part in parts)])
-        counts = np.concatenate(
-            [self.label_counts, np.zeros(len(every) - self.n_classes, np.int64)]
+        root = msgspec.structs.replace(
+            self.root, manifest=digest, classes=len(labels), features=len(features)
         )
-        root = msgspec.structs.replace(self.root, manifest=digest, classes=len(every))
         view = self._seen_as(root)
-        view.label_names, view.labels, view.label_counts = names, every, counts
+        view.label_names, view.labels, view.features = names, labels, features
+        for name, own in (("label_counts", labels), ("feature_counts", features)):
+            counts = getattr(self, name)
+            more = np.zeros(len(own) - len(counts), np.int64)
+            setattr(view, name, np.concatenate([counts, more]))
         view.store_digest = self.store_digest
         return view
 
@@ -341,8 +344,8 @@ class Dataset(StoredRows, Reported):
         view = self._opened_as(root)
         view._class_weights = self._class_weights
         if self.label_names is not None:
-            view.label_names, view.labels = self.label_names, self.labels
-            view.label_counts = self.label_counts
+            for name in ("label_names", "labels", "features", "label_counts", "feature_counts"):
+                setattr(view, name, getattr(self, name))
         return view
 
     def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:

@@ -16,8 +16,9 @@ from streammach.inputs.label_names import (
     bare_label,
     find_labels,
     read_label_names,
+    splitter,
 )
-from streammach.rows.names import Names
+from streammach.rows.names import MAX_NAME, Names
 from streammach.store.class_weights import BALANCED, ClassWeights, weigh_classes
 from streammach.store.dataset import Dataset
 from streammach.system.errors import UsageError
@@ -63,7 +64,8 @@ def name_labels(
     """Return a view of a store whose labels have names; with `add` also labels that no row has."""
     if names == OWN:
         own = dataset.labels
-        return dataset.name_labels(ClassNames(np.arange(len(own), dtype=np.int32), own))
+        found = ClassNames(np.arange(len(own), dtype=np.int32), own)
+        return dataset.name_labels(found, own, dataset.features)
     given = read_label_names(names, language)
     ids = find_labels(dataset.labels, given.labels)
     if not (ids >= 0).any():
@@ -77,7 +79,23 @@ def name_labels(
         numbers = {raw: i for i, raw in enumerate(dict.fromkeys(raws), len(labels))}
         ids[new] = [numbers[raw] for raw in raws]
         labels = labels.followed_by(Names.of(numbers))
-    return dataset.name_labels(_by_class(given, ids), labels)
+    found = _by_class(given, ids)
+    return dataset.name_labels(found, labels, _add_words(dataset, found))
+
+
+def _add_words(dataset: Dataset, names: ClassNames) -> Names:
+    """Return the features of a store, and behind them words of names that no row has.
+
+    They are words of every column of text; without columns there are none.
+    """
+    recipe, known = dataset.root.recipe, dataset.features
+    if recipe is None or not recipe.ngrams:
+        return known
+    every = sorted(set().union(*(own for _, own in names.words(splitter(recipe)))))
+    spaces = [column.namespace for column in recipe.columns if column.role == "text"]
+    wanted = Names.of(f"{space}^{word}".encode() for space in spaces for word in every)
+    new = (known.ids_of(wanted) < 0) & (np.diff(wanted.offsets) <= MAX_NAME)
+    return known.followed_by(wanted.some(new))
 
 
 def _by_class(given: LabelNames, ids: NDArray[np.int32]) -> ClassNames:

@@ -190,7 +190,8 @@ def _whole(
             learn_held_out(training, replace(spec, epochs=training.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        return _build_model(training, spec, decided, shape), decided.reasons, found
+        reasons = (*decided.reasons, *explain_names(training, decided))
+        return _build_model(training, spec, decided, shape), reasons, found
 
 
 def _decide_without_epochs(
@@ -354,11 +355,36 @@ def _build_model(
         counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
         late=decided.late, names=decided.names,
         titles=None if named is None else named.titles(dataset.n_classes),
+        says=_hide_unseen(training, decided),
         columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
         n_rows=dataset.n_rows if dataset.listed else 0, recipe=dataset.root.recipe,
     )  # fmt: skip
+
+
+def _hide_unseen(training: Training, decided: FinalDecisions) -> NDArray[np.int32] | None:
+    """Return by which labels classes are said: none where only a name that adds nothing tells it.
+
+    None where all are said by their own.
+    """
+    seen = training.dataset.label_counts > 0
+    if training.dataset.label_names is None or decided.names is not None or seen.all():
+        return None
+    return np.where(seen, np.arange(len(seen)), -1).astype(np.int32)
+
+
+def explain_names(training: Training, decided: FinalDecisions) -> tuple[str, ...]:
+    """Return why labels that no row has are not said, where their names are given.
+
+    Names add to counts, where held-out rows gain by that.
+    """
+    says = _hide_unseen(training, decided)
+    if says is None:
+        return ()
+    n, beside = np.count_nonzero(says < 0), "the model has no counts"
+    why = beside if decided.counts is None else "held-out rows gain nothing by them"
+    return (f"names of labels add nothing, since {why}: labels without rows are not said ({n:,})",)
 
 
 def _discount_bias(

@@ -99,6 +99,24 @@ def test_smaller_and_saved_models_keep_them(run, tmp_path):
         assert size_in_file(tmp_path / "model").n_bytes == size_in_memory(again).n_bytes
 
 
+@pytest.mark.parametrize("kind", ["without counts", "linear"])
+def test_labels_that_only_a_name_tells_are_not_said_where_names_add_nothing(kind, data, request):
+    texts, lists, names, *_, unseen = data
+    few = [i for i, own in enumerate(lists) if own[0] in {f"l{n}" for n in range(40)}]
+    some, y = [texts[i] for i in few], [lists[i][0] for i in few]
+    options = OPTIONS | {"counts": "off"}
+    if kind == "linear":
+        request.getfixturevalue("linear")
+        options = {"memory": "1GB"}
+    own = {label: name for label, name in names.items() if int(label[1:]) < 42}
+    with sm.train(some, y, label_names=own, **options) as made:
+        model = made.model
+        assert any("labels without rows are not said" in why for why in made.result.reasons)
+        assert (model.linear is not None) == (kind == "linear")
+        assert model.n_labels == len({*y}) < model.spec.n_classes
+        assert {*model.predict([*some, *unseen[0]])} <= {*y}
+
+
 @pytest.fixture
 def files(data, tmp_path):
     texts, lists, names, *_ = data

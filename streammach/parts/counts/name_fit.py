@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -24,25 +24,25 @@ from streammach.rows.pairs import NamePairs
 
 NAMES = "names of labels"  # the stage of the run
 WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # of names
-RAISED = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)  # nats added to scores of labels that no row has
+TIMES = (1.0, 1.5, 2.0, 3.0)  # as much those of labels weigh that no row has
 CANDIDATES = 64  # classes of a row, by scores with names and without
 ERRORS = 0.5  # of the same rows' mean difference: a weight that is worse by less is as good
 
 
 class NameFit(WeightFit, frozen=True, forbid_unknown_fields=True):
-    """The weight of names, and what labels that no row has gain beside it, in nats."""
+    """The weight of names, and how many times as much those of labels weigh that no row has."""
 
-    raised: Amount = 0.0
+    unseen: Amount = 1.0
 
 
 def weigh_names(
-    training: Training, ranking: Ranking, rank_with: Callable[[NamePairs, float], Ranking],
+    training: Training, ranking: Ranking, rank_with: Callable[[NamePairs], Ranking],
     unseen: NDArray[np.bool_],
 ) -> tuple[NamePairs, NameFit] | None:  # fmt: skip
     """Return the pairs of names with the weight that held-out rows want, None without any.
 
-    `ranking` is without names; `rank_with` returns that with such pairs and so much added to the
-    scores of labels that no counted row has, which `unseen` are, bool (K,).
+    `ranking` is without names, `rank_with` returns that with such pairs. `unseen` are labels that
+    no counted row has, bool (K,): nothing else tells of them.
     """
     data, rows = training.dataset, training.holdout.rows.with_known_class
     if data.label_names is None or training.interim:
@@ -58,40 +58,42 @@ def weigh_names(
 
     def fit_weight() -> NameFit:
         training.begin_stage(NAMES)
-        pairs = find()
-        most = RAISED[-1] * unseen.any()
-        every = (
-            (0.0, 0.0, ranking(rows, CANDIDATES)),
-            *((1.0, more, rank_with(pairs, more)(rows, CANDIDATES)) for more in {0.0, most}),
-        )
-        return _fit(rows, every, _add_up_names(rows, pairs, data.n_classes), unseen)
+        tried = [_times(find(), 1.0, times, unseen) for times in (TIMES[0], TIMES[-1])]
+        tops = [ranking(rows, CANDIDATES), *(rank_with(one)(rows, CANDIDATES) for one in tried)]
+        return _fit(rows, tops, [_add_up_names(rows, one, data.n_classes) for one in tried], unseen)
 
     fit = training.findings.once("names", NameFit, fit_weight)
     if not fit.weight:
         training.report(f"names of labels left out: held-out {fit.without.text} without")
         return None
-    pairs = find()
-    return replace(pairs, gains=to_gains(fit.weight / UNIT * pairs.gains)), fit
+    return _times(find(), fit.weight, fit.unseen, unseen), fit
+
+
+def _times(pairs: NamePairs, weight: float, times: float, unseen: NDArray[np.bool_]) -> NamePairs:
+    """Return pairs with a weight, those of labels that no row has so many times as much."""
+    weights = weight / UNIT * np.where(unseen[pairs.classes], times, 1.0)
+    return replace(pairs, gains=to_gains(weights * pairs.gains))
 
 
 def _fit(
-    rows: RowBlock, every: tuple[tuple[float, float, Top], ...],
-    added: scipy.sparse.csr_matrix, unseen: NDArray[np.bool_],
+    rows: RowBlock, tops: Sequence[Top], added: Sequence[scipy.sparse.csr_matrix],
+    unseen: NDArray[np.bool_],
 ) -> NameFit:  # fmt: skip
     """Return the largest weights that are as good as the best ones, by the first classes of rows.
 
-    These are known by some weights. Labels of few rows gain most by a name, and few of the rows
-    that decide have them.
+    `tops` are these without names, then with the first and the last of :data:`TIMES`, by which
+    names add what `added` says. Labels of few rows gain most by a name, and few of the rows that
+    decide have them.
     """
-    ids = np.concatenate([top[0] for _, _, top in every], axis=1)
-    own, new = added[np.arange(rows.n_rows)[:, None], ids].toarray(), unseen[ids]
-    n = [top[0].shape[1] for _, _, top in every]
-    with_names, with_more = (np.repeat([one[i] for one in every], n) for i in (0, 1))
-    scores = np.concatenate([top[1] for _, _, top in every], axis=1)
-    scores = scores - with_names * own - with_more * new
+    places = np.arange(rows.n_rows)[:, None]
+    ids = np.concatenate([top[0] for top in tops], axis=1)
+    own, new = added[0][places, ids].toarray(), unseen[ids]
+    in_top = [added[i][places, tops[i + 1][0]].toarray() for i in range(len(added))]
+    scores = [tops[0][1], *(top[1] - more for top, more in zip(tops[1:], in_top, strict=True))]
+    without = np.concatenate(scores, axis=1)
 
-    def first(weight: float, raised: float) -> NDArray[np.int64]:
-        sums = scores + weight * own + raised * new
+    def first(weight: float, times: float) -> NDArray[np.int64]:
+        sums = without + weight * np.where(new, times, 1.0) * own
         return best_once(ids, sums.astype(np.float32))[0][:, :MOST]
 
     def largest(tried: dict[float, NDArray[np.int64]]) -> float:
@@ -99,10 +101,10 @@ def _fit(
         best = max(each.values(), key=lambda one: float(one.mean()))
         return max(weight for weight, one in each.items() if not is_worse(one, best, ERRORS))
 
-    weight = largest({weight: first(weight, 0.0) for weight in WEIGHTS})
-    raised = largest({more: first(weight, more) for more in RAISED}) if weight else 0.0
-    with_it, without = (measure_ids(rows, first(*w)) for w in ((weight, raised), (0.0, 0.0)))
-    return NameFit(weight=weight, with_it=with_it, without=without, raised=raised)
+    weight = largest({weight: first(weight, 1.0) for weight in WEIGHTS})
+    times = largest({times: first(weight, times) for times in TIMES}) if weight else 1.0
+    with_it, without_it = (measure_ids(rows, first(*w)) for w in ((weight, times), (0.0, 1.0)))
+    return NameFit(weight=weight, with_it=with_it, without=without_it, unseen=times)
 
 
 def _add_up_names(rows: RowBlock, pairs: NamePairs, n_classes: int) -> scipy.sparse.csr_matrix:

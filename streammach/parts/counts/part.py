@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.counts.label_learning import most_rows
 from streammach.counts.learning import GroupWeights, class_logarithms, weigh
@@ -39,6 +38,7 @@ from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.store.holdout import masked_rows
 
+SAME = 1e-9  # of a score, by which rounding may differ
 NAME, BESIDE = "counts", "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
@@ -85,7 +85,6 @@ class CountsDecision(Decision):
         self._training, self._table, self._weights = training, counted.table, best
         self._transform, self._norms = transform, np.zeros(0, np.float32)
         self._late: LinearScorer | None = None
-        self._raised = 0.0  # what names bring labels that no counted row has, in nats
         self.ranking: Ranking = self._rank_by(weigh(self._table, best))
         near = neighbours(training, self.ranking, self._scorer.each)
         if near is not None:
@@ -123,30 +122,19 @@ class CountsDecision(Decision):
         """Let names of labels weigh what held-out rows want."""
         without = self.counts
 
-        def rank_with(pairs: NamePairs, raised: float) -> ClassScorer:
+        def rank_with(pairs: NamePairs | None) -> ClassScorer:
             self._scorer.close()
-            return self._rank_by(self._with_names(without, pairs, raised))
+            return self._rank_by(without if pairs is None else without.with_pairs(pairs))
 
-        found = weigh_names(self._training, self.ranking, rank_with, self._find_unseen())
+        unseen = self._table.class_rows == 0
+        found = weigh_names(self._training, self.ranking, rank_with, unseen)
         if found is not None:
             self.names, fit = found
-            self._raised = fit.raised
-            self.ranking = rank_with(self.names, fit.raised)
-            self._note(fit, f"names of labels weigh {fit.weight:g}")
+            times = "" if fit.unseen == 1 else f", {fit.unseen:g} times as much without rows"
+            self._note(fit, f"names of labels weigh {fit.weight:g}{times}")
             self._training.log_metrics("names of labels", fit.with_it)
-        elif self.counts is not without:
-            self._scorer.close()
-            self.ranking = self._rank_by(without)
-
-    def _find_unseen(self) -> NDArray[np.bool_]:
-        """Return which labels no counted row has: bool (K,)."""
-        unseen: NDArray[np.bool_] = self._table.class_rows == 0
-        return unseen
-
-    def _with_names(self, counts: CountWeights, names: NamePairs, raised: float) -> CountWeights:
-        """Return counts with names, and more for labels that no counted row has."""
-        base = counts.base + np.float32(raised) * self._find_unseen()
-        return replace(counts.with_pairs(names), base=base.astype(np.float32))
+        if found is not None or self.counts is not without:
+            self.ranking = rank_with(self.names)
 
     def _rank_by(self, counts: CountWeights) -> ClassScorer:
         training, self.counts = self._training, counts
@@ -166,8 +154,7 @@ class CountsDecision(Decision):
         if near is not None:
             near = replace(near, norms=self._norms)
         counts = weigh(self._table, self._weights)
-        if self.names is not None:
-            counts = self._with_names(counts, self.names, self._raised)
+        counts = counts if self.names is None else counts.with_pairs(self.names)
         self.counts = replace(counts, near=near)
 
     def close(self) -> None:
@@ -227,7 +214,9 @@ def _beside_hashes(training: Training, counted: SavedCounts, transform: Transfor
         f"with feature and pair weights {learnt.metrics.text}"
     )
     training.log_metrics("hashed models and counts", best.metrics)
-    better = best.score > hashed.selection_score
+    # What names add to, and labels that no row has, stays where it is as good.
+    named = training.dataset.label_names is not None
+    better = best.score > hashed.selection_score - named * SAME
     reasons = (
         _of_pairs(training, grouped, learnt, used=used),
         f"counts {'kept' if better else 'left out'}: held-out {both} "

@@ -168,7 +168,7 @@ def _whole(
     held_out = training.holdout.rows.n_rows > 0
     shape = training.plan.model if hashed else ModelSpec.unhashed_of(training.plan.config.shape)
     if hashed and not held_out:
-        reasons = ("estimator logsum: no held-out rows to choose on",)
+        reasons: tuple[str, ...] = ("estimator logsum: no held-out rows to choose on",)
         decided = FinalDecisions(ranker=USUAL, reasons=reasons)
         return _build_model(training, spec, decided, shape), reasons, None
     with ExitStack() as closing:

@@ -1,7 +1,9 @@
 """Fixtures for all tests: seeded randomness and small data made on the spot."""
 
 import gc
+import itertools
 import os
+import shutil
 import signal
 import stat
 import zlib
@@ -36,7 +38,19 @@ def synced(handle, real=os.fsync):
         real(handle)
 
 
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # a file system in memory; bytes that are enough for tests
+
+
+def put_files_in_memory():
+    """Let tests write where no disk is waited for, if there is room and nobody named a place."""
+    named = {"TMPDIR", "PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER"} & os.environ.keys()
+    if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)  # other processes have it from here
+
+
 def pytest_configure(config):
+    put_files_in_memory()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # of hundreds of processes one compiles
     os.fsync = synced  # half of the time of a small conversion
     threads.cores = lambda: 64  # what threads have in common is shown by more than cores
     # Few classes are learnt by linear classifiers alone; tests of hashed models have few classes.
@@ -66,9 +80,24 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What thousands of tests hold need not be walked where a training collects garbage."""
+    forget_what_stays()
+
+
+def forget_what_stays():
+    """Let no collection of garbage walk what modules and thousands of tests hold.
+
+    A training collects garbage once: that takes more than half of the time of a small one.
+    """
     gc.collect()
     gc.freeze()
+
+
+FINISHED = itertools.count(1)  # tests
+
+
+def pytest_runtest_logfinish():
+    if next(FINISHED) % 20 == 0:  # kernels and libraries that tests loaded
+        forget_what_stays()
 
 
 @pytest.fixture

@@ -2,21 +2,22 @@
 
 A test with many cases runs those that show every pair of its values, on every device. What takes
 long is listed in nightly.txt: beginnings of node ids. Of a test with "[*]" behind it all cases but
-the first run at night. In the simulator of a GPU each test of the contract that the device can
-change has one case by day.
+the first run at night, with "[*3]" all but three, spread evenly. In the simulator of a GPU each
+test of the contract has one case by day, and all other tests run at night.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 MANY = 11  # cases of a test from which on pairs are enough
 LISTED = Path(__file__).parent / "nightly.txt"
-REST = "[*]"  # behind the name of a test where one case is enough
+REST = re.compile(r"\[\*(\d*)\]$")  # behind the name of a test where one case or a few are enough
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 APART = "device"  # an axis with values that each show all pairs of the others
 
@@ -40,6 +41,11 @@ def enough(cases: Iterable[dict[str, object]]) -> list[bool]:
         shown, found[best] = left[best], True
         left = [pairs - shown for pairs in left]
     return found
+
+
+def spread(n: int, n_chosen: int) -> set[int]:
+    """Return so many of n places, the first among them, spread evenly."""
+    return {i * n // n_chosen for i in range(n_chosen)}
 
 
 def one_of_each(items: list, device: str) -> list:
@@ -68,6 +74,8 @@ def at_night(items: list) -> list:
         if not shows
     ]
     for name in listed():
-        if name.endswith(REST):
-            more += products[name.removesuffix(REST)][1:]
+        if rest := REST.search(name):
+            some = products[name.removesuffix(rest[0])]
+            by_day = spread(len(some), int(rest[1] or 1))
+            more += [item for i, item in enumerate(some) if i not in by_day]
     return more + [item for item in items if item.nodeid.startswith(listed())]

@@ -16,7 +16,7 @@ from streammach.inputs.matrices.matrix_layout import list_names
 from streammach.inputs.tables.guess import some_of
 from streammach.system import errors
 from streammach.system.errors import StreammachError, join_sentences
-from tests.system.test_errors import KINDS, TREES
+from tests.system.test_errors import KINDS, parsed_package
 
 WORD = "X"  # what is filled in
 MOST, DEPTH = 8, 7  # texts that one expression may be, and how far it is followed
@@ -38,7 +38,7 @@ class Texts:
         self.constants, self.calls, self.parents, self.full = {}, {}, {}, []
         self.own = functools.cache(self.own)
         self.function = functools.cache(self.function)
-        for tree in TREES.values():
+        for tree in parsed_package().values():
             for node in tree.body:
                 for name, value in assigned(node):
                     self.constants.setdefault(name, []).append(value)
@@ -146,13 +146,17 @@ def argument(call, name, place):
     return call.args[place] if place is not None and place < len(call.args) else None
 
 
-TEXTS = Texts()
+texts_of_the_package = functools.cache(Texts)
 
 
+@functools.cache
 def lines():
-    """Every line that an error of the package may be, and where it stands."""
-    texts = TEXTS
-    for path, tree in TREES.items():
+    """Return every line that an error of the package may be, and where it stands."""
+    return [*find_lines(texts_of_the_package())]
+
+
+def find_lines(texts):
+    for path, tree in parsed_package().items():
         for node in ast.walk(tree):
             named = getattr(getattr(node, "func", None), "id", None)
             if not isinstance(node, ast.Call) or named not in ERRORS:
@@ -165,23 +169,20 @@ def lines():
                     yield f"{path}:{node.lineno}", error
 
 
-LINES = list(lines())
-
-
 def test_there_are_many():
-    assert len({place for place, _ in LINES}) > 400
-    assert len({error.as_command() for _, error in LINES}) > 500
+    assert len({place for place, _ in lines()}) > 400
+    assert len({error.as_command() for _, error in lines()}) > 500
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_line_of_an_error_has_a_fault(fault):
-    wrong = {place: error.as_command() for place, error in LINES
+    wrong = {place: error.as_command() for place, error in lines()
              if re.search(FAULTS[fault], error.as_command())}  # fmt: skip
     assert wrong == {}
 
 
 def test_no_message_ends_as_a_sentence_and_says_what_to_do_twice():
-    for place, error in LINES:
+    for place, error in lines():
         assert not re.search(r"[^.]\.$", error.message), f"{place}: {error.message}"
         said = re.split(r"(?<=\w)[.;] ", error.as_command())
         assert len(said) == len({*said} - {WORD}) + said.count(WORD), f"{place}: {said}"
@@ -201,10 +202,10 @@ def test_both_are_joined_in_one_place(text, hint, wanted):
 def test_no_number_is_printed_as_minus_zero():
     """Every number with places is made with ``z``, by which what rounds to zero has no sign."""
     wrong = []
-    for path, tree in TREES.items():
+    for path, tree in parsed_package().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
-                said = Texts.of(TEXTS, node.format_spec)[0]
+                said = texts_of_the_package().of(node.format_spec)[0]
                 if re.search(r"\.\w+[fg%]$", said) and "z" not in said:
                     wrong.append(f"{path}:{node.lineno}: {said}")
     assert wrong == []

@@ -170,35 +170,37 @@ def test_a_text_that_cannot_be_read_is_one_clear_line(door, form, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def lines_of(line, n):
-    """Gzip of a line that comes again and again."""
-    return gzip.compress(line * n)
+def repeated(line, n):
+    """Return what makes a gzip of a line that comes again and again."""
+    return lambda: gzip.compress(line * n)
+
+
+def distinct():
+    return gzip.compress(b"".join(b"%07d" % i * 60 + b"\n" for i in range(1 << 18)))
 
 
 # Texts that are much larger than their files, and what becomes of them.
 LARGE = {
-    "--only": (lines_of(b"ab\n", 3 << 20), "no label that the model knows", 2),
-    "--only, distinct": (
-        gzip.compress(b"".join(b"%07d" % i * 60 + b"\n" for i in range(1 << 18))),
-        "its labels take more than 67.1 MB: memory", 6,
-    ),
-    "--only, a long line": (lines_of(b"ab", 9 << 20), "a line is longer than 8 MiB", 3),
+    "--only": (repeated(b"ab\n", 3 << 20), "no label that the model knows", 2),
+    "--only, distinct": (distinct, "its labels take more than 67.1 MB: memory", 6),
+    "--only, a long line": (repeated(b"ab", 9 << 20), "a line is longer than 8 MiB", 3),
     "--only, long labels": (
-        lines_of(b"ab" * 5000 + b"\n", 9000), "a label has more than 4,095 bytes: 'abab", 3,
+        repeated(b"ab" * 5000 + b"\n", 9000), "a label has more than 4,095 bytes: 'abab", 3,
     ),
-    "--rename": (lines_of(b"ab\tcd\n", 2 << 20), "it is no label of the model: 'ab'", 3),
-    "--vocabulary": (lines_of(b"ab\tcd\n", 1 << 20), "the model knows no label of it", 2),
-    "--class-weight": (lines_of(b"ab\t1\n", 2 << 20), "no row has the label 'ab'", 3),
-    "--labels of a matrix": (lines_of(b"ab\n", 3 << 20), "more than 3 labels for 3 rows", 3),
-    "NAME.txt": (lines_of(b"ab\n", 9 << 20), "'a.txt' has more than 8 MiB", 3),
-    "NAME.tsv": (lines_of(b"ab\n", 3 << 20), "'a.tsv' has more than 1 MiB", 3),
-    "NAME.key": (lines_of(b"\n", 9 << 20), "'a.key' has more than 1 MiB", 3),
+    "--rename": (repeated(b"ab\tcd\n", 2 << 20), "it is no label of the model: 'ab'", 3),
+    "--vocabulary": (repeated(b"ab\tcd\n", 1 << 20), "the model knows no label of it", 2),
+    "--class-weight": (repeated(b"ab\t1\n", 2 << 20), "no row has the label 'ab'", 3),
+    "--labels of a matrix": (repeated(b"ab\n", 3 << 20), "more than 3 labels for 3 rows", 3),
+    "NAME.txt": (repeated(b"ab\n", 9 << 20), "'a.txt' has more than 8 MiB", 3),
+    "NAME.tsv": (repeated(b"ab\n", 3 << 20), "'a.tsv' has more than 1 MiB", 3),
+    "NAME.key": (repeated(b"\n", 9 << 20), "'a.key' has more than 1 MiB", 3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("door", LARGE)
 def test_a_text_that_is_much_larger_than_its_file_is_bounded(door, tmp_path):
-    data, said, code = LARGE[door]
+    pack, said, code = LARGE[door]
+    data = pack()
     read = DOORS[door.partition(",")[0]][1]
     path = tmp_path / "text"
     path.write_bytes(DOORS[door.partition(",")[0]][0])

@@ -2,6 +2,7 @@
 
 import ast
 import copyreg
+import functools
 import json
 import pickle
 from pathlib import Path
@@ -26,7 +27,14 @@ from streammach.system.errors import (
 from streammach.system.files.urls import locate
 
 PACKAGE = Path(sm.__file__).parent
-TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+@functools.cache
+def parsed_package():
+    """Return the syntax tree of each file of the package, by its path there."""
+    return {
+        path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")
+    }
 
 
 def test_settings_are_named_as_parameters_in_python_and_as_options_by_commands():
@@ -73,13 +81,13 @@ def test_commands_name_their_own_options(tmp_path, capsys):
 
 def parameters():
     """Every name of a parameter of the package's functions, of functions, and of fields."""
-    functions = [node for tree in TREES.values() for node in ast.walk(tree)
+    functions = [node for tree in parsed_package().values() for node in ast.walk(tree)
                  if isinstance(node, ast.FunctionDef)]  # fmt: skip
     names = {function.name for function in functions}
     for function in functions:
         given = function.args
         names |= {one.arg for one in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
-    for tree in TREES.values():
+    for tree in parsed_package().values():
         fields = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
         names |= {field.target.id for field in fields if isinstance(field.target, ast.Name)}
     return names | {switch.option for switch in SWITCHES.values()}
@@ -87,7 +95,7 @@ def parameters():
 
 def test_all_settings_that_lower_floors_name_are_parameters():
     known = parameters()
-    for path, tree in TREES.items():
+    for path, tree in parsed_package().items():
         if path.parts[0] in ("cli", "demo.py", "frontends"):  # they speak of commands
             continue
         for node in ast.walk(tree):

@@ -2,8 +2,9 @@
 
 A test with many cases runs those that show every pair of its values, on every device. What takes
 long is listed in nightly.txt: beginnings of node ids. Of a test with "[*]" behind it all cases but
-the first run at night, with "[*3]" all but three, spread evenly. In the simulator of a GPU each
-test of the contract has one case by day, and all other tests run at night.
+the first run at night, with "[*3]" all but three, spread evenly, with "[each]" all but a few that
+show each value of each axis. In the simulator of a GPU each test of the contract has one case by
+day, and all other tests run at night.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 MANY = 11  # cases of a test from which on pairs are enough
 LISTED = Path(__file__).parent / "nightly.txt"
-REST = re.compile(r"\[\*(\d*)\]$")  # behind the name of a test where one case or a few are enough
+REST = re.compile(r"\[(\*(\d*)|each)\]$")  # behind a test's name: how many cases are enough
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 APART = "device"  # an axis with values that each show all pairs of the others
 
@@ -28,13 +29,17 @@ def listed() -> tuple[str, ...]:
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 
-def enough(cases: Iterable[dict[str, object]]) -> list[bool]:
-    """Return of each case, values by axis, whether it is one of the few that show every pair."""
+def enough(cases: Iterable[dict[str, object]], together: int = 2) -> list[bool]:
+    """Return of each case, values by axis, whether it is one of the few that show every pair.
+
+    With another number they show so many values together.
+    """
     left = []
     for case in cases:
         apart = id(case.get(APART))  # the values of an axis are the same objects in all cases
         axes = [(name, id(value)) for name, value in sorted(case.items()) if name != APART]
-        left.append({(apart, *pair) for pair in itertools.combinations(axes, min(2, len(axes)))})
+        size = min(together, len(axes))
+        left.append({(apart, *pair) for pair in itertools.combinations(axes, size)})
     found = [False] * len(left)
     while any(left):
         best = max(range(len(left)), key=lambda i: len(left[i]))
@@ -43,9 +48,10 @@ def enough(cases: Iterable[dict[str, object]]) -> list[bool]:
     return found
 
 
-def spread(n: int, n_chosen: int) -> set[int]:
-    """Return so many of n places, the first among them, spread evenly."""
-    return {i * n // n_chosen for i in range(n_chosen)}
+def spread(n: int, n_chosen: int) -> list[bool]:
+    """Return of each of n places whether it is chosen: the first and others, evenly spread."""
+    chosen = {i * n // n_chosen for i in range(n_chosen)}
+    return [i in chosen for i in range(n)]
 
 
 def one_of_each(items: list, device: str) -> list:
@@ -76,6 +82,9 @@ def at_night(items: list) -> list:
     for name in listed():
         if rest := REST.search(name):
             some = products[name.removesuffix(rest[0])]
-            by_day = spread(len(some), int(rest[1] or 1))
-            more += [item for i, item in enumerate(some) if i not in by_day]
+            if rest[1] == "each":
+                by_day = enough((item.callspec.params for item in some), together=1)
+            else:
+                by_day = spread(len(some), int(rest[2] or 1))
+            more += [item for item, shows in zip(some, by_day, strict=True) if not shows]
     return more + [item for item in items if item.nodeid.startswith(listed())]

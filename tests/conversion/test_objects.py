@@ -2,8 +2,10 @@
 
 import contextlib
 import datetime
+import functools
 import io
 import itertools
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -179,9 +181,53 @@ TYPED = {
 }
 
 
+ANSWERS = {}
+
+
+def answers_of(model, plain):
+    """Return what a model answers on rows in their plain form, and which share is right."""
+    if plain not in ANSWERS:
+        ANSWERS[plain] = answer(model, plain)
+    return ANSWERS[plain]
+
+
+def answer(model, plain):
+    best, scores = model.predict_topk(plain(), 3)
+    right = np.mean(best[:, 0] == LABELS)
+    return best.tolist(), scores.tolist(), model.explain(plain(), n=2), right
+
+
+def estimator(**roles):
+    options = {"counts": "off", "transform": "raw"}
+    return sm.MACHClassifier(
+        epochs=1,
+        n_buckets=3,
+        n_repetitions=1,
+        learning_rate=0.5,
+        options=options,
+        n_jobs=1,
+        **roles,
+    )
+
+
+@functools.cache
+def answers_of_the_estimator(plain, **roles):
+    """Return the estimator, fitted on rows in their plain form, and what it answers on these."""
+    fitted = estimator(**roles).fit(plain(), LABELS)
+    return fitted, [one.tolist() for one in fitted.predict_topk(plain(), 2)]
+
+
+@functools.cache
+def stored(plain, **roles):
+    """Return the rows of the store of rows in their plain form."""
+    with tempfile.TemporaryDirectory() as folder:
+        sm.convert(plain() if roles else (plain(), LABELS), Path(folder) / "store", **roles)
+        return rows_by_name(Path(folder) / "store")
+
+
 @pytest.fixture(scope="module")
 def models():
-    """A model of each plain form, and what it answers."""
+    """A model of each plain form."""
     made = {}
     forms = {"numbers": NUMBERS["array"], "named": NAMED["pandas"], "texts": STRINGS["list"]}
     for name, rows in forms.items():
@@ -193,15 +239,13 @@ def models():
 
 def assert_alike(model, rows, plain, y=LABELS):
     """Every door of a model gives rows the answers of those in their plain form."""
-    wanted = model.predict_topk(plain(), 3)
-    found = model.predict_topk(rows(), 3)
-    assert found[0].tolist() == wanted[0].tolist()
-    assert found[1].tolist() == wanted[1].tolist()
-    assert model.explain(rows(), n=2) == model.explain(plain(), n=2)
+    best, scores, explanations, right = answers_of(model, plain)
+    assert [one.tolist() for one in model.predict_topk(rows(), 3)] == [best, scores]
+    assert model.explain(rows(), n=2) == explanations
     pairs = [(rows(), y)] if y is not None else [(rows(), LABELS), (rows(),)]
     for pair in pairs:
         found = sm.evaluate(model, *pair)
-        assert (found.n_rows, found.accuracy) == (N, np.mean(wanted[0][:, 0] == LABELS))
+        assert (found.n_rows, found.accuracy) == (N, right)
 
 
 def assert_same_model(model, run):
@@ -219,27 +263,22 @@ def test_matrices_of_any_kind_are_one_matrix(form, kind, models, tmp_path):
     rows, plain = table[kind], table["array" if form == "numbers" else "pandas"]
     assert_alike(models[form], rows, plain)
     assert_same_model(models[form], sm.train(rows(), LABELS, **SHORT))
-    stores = []
-    for name, given in (("own", rows), ("plain", plain)):
-        sm.convert((given(), LABELS), tmp_path / name)
-        stores.append(rows_by_name(tmp_path / name))
-    assert stores[0] == stores[1]
+    sm.convert((rows(), LABELS), tmp_path / "own")
+    assert rows_by_name(tmp_path / "own") == stored(plain)
     if "AnnData" in kind:
         sm.convert(rows(), tmp_path / "guessed")
         sm.convert(rows(), tmp_path / "label", label="label")
-        assert rows_by_name(tmp_path / "guessed") == stores[1]
-        assert rows_by_name(tmp_path / "label") == stores[1]
+        assert rows_by_name(tmp_path / "guessed") == stored(plain)
+        assert rows_by_name(tmp_path / "label") == stored(plain)
         assert_same_model(models[form], sm.train(rows(), "label", **SHORT))
         assert sm.evaluate(models[form], rows(), "label").n_rows == N
         with pytest.raises(StreammachError, match="AnnData is no matrix"):
             sm.MACHClassifier().fit(rows(), LABELS)
         return
-    small = sm.MACHClassifier(epochs=1, n_buckets=3, n_repetitions=1)
-    wanted = small.fit(plain(), LABELS).predict_topk(plain(), 2)
-    found = small.predict_topk(rows(), 2)
-    assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
-    found = small.fit(rows(), LABELS).predict_topk(rows(), 2)
-    assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
+    fitted, wanted = answers_of_the_estimator(plain)
+    assert [one.tolist() for one in fitted.predict_topk(rows(), 2)] == wanted
+    found = estimator().fit(rows(), LABELS).predict_topk(rows(), 2)
+    assert [one.tolist() for one in found] == wanted
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -248,17 +287,13 @@ def test_tables_of_any_kind_are_one_table(kind, models, tmp_path):
     assert_alike(models["table"], rows, plain, None)
     roles = {"text": "title", "number": "n"}
     assert_same_model(models["table"], sm.train(rows(), "label", **roles, **SHORT))
-    stores = []
-    for name, given in (("own", rows), ("plain", plain)):
-        sm.convert(given(), tmp_path / name, label="label", **roles)
-        stores.append(rows_by_name(tmp_path / name))
-    assert stores[0] == stores[1]
+    sm.convert(rows(), tmp_path / "own", label="label", **roles)
+    assert rows_by_name(tmp_path / "own") == stored(plain, label="label", **roles)
     if "of dicts" not in kind:  # which are features by name
         with pytest.raises(StreammachError, match="the labels of a table are a column: label"):
             sm.convert((rows(), LABELS), tmp_path / "pair")
-    small = sm.MACHClassifier(epochs=1, n_buckets=3, n_repetitions=1, **roles)
-    wanted = small.fit(plain(), LABELS).predict(plain())
-    assert small.fit(rows(), LABELS).predict(rows()).tolist() == wanted.tolist()
+    found = estimator(**roles).fit(rows(), LABELS).predict_topk(rows(), 2)
+    assert [one.tolist() for one in found] == answers_of_the_estimator(plain, **roles)[1]
 
 
 @pytest.mark.parametrize("kind", STRINGS)
@@ -266,14 +301,13 @@ def test_strings_of_any_kind_are_texts(kind, models):
     rows, plain = STRINGS[kind], STRINGS["list"]
     assert_alike(models["texts"], rows, plain)
     assert_same_model(models["texts"], sm.train(rows(), LABELS, **SHORT))
-    small = sm.MACHClassifier(epochs=1, n_buckets=3, n_repetitions=1)
-    wanted = small.fit(plain(), LABELS).predict(plain())
-    assert small.fit(rows(), LABELS).predict(rows()).tolist() == wanted.tolist()
+    found = estimator().fit(rows(), LABELS).predict_topk(rows(), 2)
+    assert [one.tolist() for one in found] == answers_of_the_estimator(plain)[1]
 
 
 def doors(models, folder):
     """What is called with rows by name, each with labels that fit them."""
-    fitted = sm.MACHClassifier(epochs=1, n_buckets=3, n_repetitions=1).fit(X, LABELS)
+    fitted, _ = answers_of_the_estimator(NUMBERS["array"])
     yield "convert", lambda rows: sm.convert(rows, folder / "s", label="label")
     yield "convert, pair", lambda rows: sm.convert((rows, LABELS), folder / "s")
     for form in ("numbers", "table"):

@@ -9,6 +9,7 @@ from streammach.cli.main import main
 from tests.builders import TinyData
 
 BUDGET = ["--buckets", "8", "--repetitions", "6"]
+FIXED = ["--learning-rate", "0.5", "--transform", "binary"]  # nothing is searched
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def done(tmp_path_factory):
         patched.chdir(tiny.folder)
         assert main(["convert", "train.vw.gz", "train.zarr"]) == 0
         assert main(["convert", "test.vw", "test.zarr", "--like", "train.zarr"]) == 0
-        assert main(["train", "train.zarr", "--out", "run", *BUDGET, "--epochs", "4"]) == 0
+        assert main(["train", "train.zarr", "--out", "run", *BUDGET, *FIXED, "--epochs", "4"]) == 0
     return tiny.folder
 
 

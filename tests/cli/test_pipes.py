@@ -18,7 +18,8 @@ from tests.builders import TinyData
 from tests.inputs.tables.builders import ROLES, rows_of, write
 
 COMMAND = [sys.executable, "-m", "streammach", "predict", "run", "-", "-k", "2"]
-SMALL = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--progress", "none"]
+SMALL = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--counts", "off",
+         "--learning-rate", "0.5", "--transform", "binary", "--progress", "none"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +143,7 @@ def test_a_reader_of_the_story_may_leave_before_it_begins(tiny):
     source = tiny.text("a.vw", tiny.lines(300, 20))
     reader, writer = os.pipe()
     os.close(reader)
-    command = ["fit", str(source), "--out", str(tiny.folder / "run"), "--buckets", "4",
-               "--repetitions", "3", "--epochs", "1", "--counts", "off"]  # fmt: skip
+    command = ["fit", str(source), "--out", str(tiny.folder / "run"), *SMALL[:-2]]
     done = subprocess.run(
         [sys.executable, "-m", "streammach", *command], stderr=writer, stdout=subprocess.PIPE,
         timeout=280, check=False,

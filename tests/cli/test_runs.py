@@ -6,12 +6,14 @@ import shutil
 import pytest
 
 from streammach.system.machine import MemoryLimit
-from tests.cli.conftest import BUDGET
+from tests.cli.conftest import BUDGET, FIXED
 from tests.cli.test_commands import one_line, run
+
+QUICK = ["--epochs", 1, "--counts", "off", *FIXED]
 
 
 def test_resume_of_a_finished_run_gives_its_result(job, capsys):
-    options = [*BUDGET, "--epochs", 4, "--resume", "--json"]
+    options = [*BUDGET, *FIXED, "--epochs", 4, "--resume", "--json"]
     code, out, _ = run(capsys, "train", job / "train.zarr", "--out", job / "run", *options)
     assert code == 0
     assert len(json.loads(out)["history"]) == 4
@@ -19,9 +21,7 @@ def test_resume_of_a_finished_run_gives_its_result(job, capsys):
 
 def test_a_run_that_goes_on_keeps_its_default_budget(job, monkeypatch, capsys):
     def host(out, *more):
-        code, _, _ = run(
-            capsys, "train", job / "train.zarr", "--out", job / out, "--epochs", 1, *more
-        )
+        code, _, _ = run(capsys, "train", job / "train.zarr", "--out", job / out, *QUICK, *more)
         assert code == 0
         return json.loads((job / out / "plan.json").read_text())["limits"]["host"]
 
@@ -85,7 +85,7 @@ def test_force_replaces_no_run_with_anything_else_in_it(command, foreign, job, c
 @pytest.mark.parametrize("command", ["train", "fit"])
 def test_force_replaces_a_run_of_ours(command, job, capsys):
     source, folder = job / ("train.zarr" if command == "train" else "train.vw.gz"), job / "run"
-    options = ["--out", folder, "--buckets", 4, "--repetitions", 2, "--epochs", 1]
+    options = ["--out", folder, "--buckets", 4, "--repetitions", 2, *QUICK]
     assert run(capsys, command, source, *options)[0] == 2
     (folder / "checkpoints" / "step-3").mkdir(parents=True)
     (folder / "checkpoints" / "step-3" / "state.json").write_text("{}")

@@ -74,8 +74,8 @@ def test_fit_takes_a_table_and_goes_on_with_its_store(files, tmp_path, capsys):
     train, test = files
     words = [
         "fit", train, "--label", "kind", "--text", "title,body", "--out", tmp_path / "run",
-        "--buckets", 2, "--repetitions", 2, "--epochs", 1, "--learning-rate", 0.5, "--validation",
-        test, "--progress", "none",
+        "--buckets", 2, "--repetitions", 2, "--epochs", 1, "--learning-rate", 0.5, "--transform",
+        "binary", "--counts", "off", "--validation", test, "--progress", "none",
     ]  # fmt: skip
     code, _, err = called(capsys, *words)
     assert code == 0, err

@@ -255,7 +255,8 @@ def runs(tmp_path_factory):
         path.touch()
     for name, paths in (("table", written(folder, "csv", (0, 1))), ("text", texts)):
         words = ["fit", *paths, "--out", folder / name, "--buckets", 4, "--repetitions", 2,
-                 "--epochs", 1, "--learning-rate", 0.5, "--progress", "none"]  # fmt: skip
+                 "--epochs", 1, "--learning-rate", 0.5, "--transform", "binary", "--counts", "off",
+                 "--progress", "none"]  # fmt: skip
         assert main([str(word) for word in words]) == 0
     return folder
 
@@ -287,7 +288,7 @@ def test_commands_on_a_file_without_rows(run, form, content, runs, tmp_path, cap
     assert "row" in out
     assert "Traceback" not in err
     commands = [["evaluate", runs / run, path], ["convert", path, tmp_path / "s.zarr"]]
-    if content is None:  # the same conversion, in a process of its own
+    if content is None and form == "arrow":  # the same conversion, in a process of its own
         commands.append(["fit", path, "--out", tmp_path / "run"])
     for words in commands:
         assert main([str(word) for word in [*words, "--json"]]) == 3

@@ -1,5 +1,6 @@
 """Linear classifiers as the whole model: kinds of rows by every door, and what models answer."""
 
+import functools
 import pickle
 import warnings
 
@@ -52,14 +53,19 @@ def kinds(rng, n=120):
 
 
 @pytest.fixture(params=["text", "counts", "mixed", "numbers"])
-def labelled(request, rng):
-    """Rows and labels of a kind."""
-    return kinds(rng)[request.param]
+def labelled(request):
+    """Rows and labels of a kind, and the model that is trained on them."""
+    return trained(request.param)
+
+
+@functools.cache
+def trained(kind):
+    rows, y = kinds(np.random.default_rng(4))[kind]
+    return rows, y, sm.train(rows, y, threads=1).model
 
 
 def test_model_of_few_classes_is_linear_and_answers_as_its_arrays_say(labelled):
-    rows, y = labelled
-    model = sm.train(rows, y).model
+    rows, y, model = labelled
     assert model.linear is not None
     assert model.spec.unhashed
     assert (model.counts, model.calibrated_ranking) == (None, "blend")
@@ -76,8 +82,7 @@ def test_model_of_few_classes_is_linear_and_answers_as_its_arrays_say(labelled):
 
 
 def test_scores_are_those_of_numpy(labelled):
-    rows, y = labelled
-    model = sm.train(rows, y).model
+    rows, _, model = labelled
     from streammach.prediction.predictor import Predictor
 
     with Predictor(model, threads=1) as predictor:
@@ -100,8 +105,7 @@ def test_scores_are_those_of_numpy(labelled):
 
 
 def test_explanations_add_up_to_scores(labelled):
-    rows, y = labelled
-    model = sm.train(rows, y).model
+    rows, _, model = labelled
     _, scores = model.predict_topk(rows, 2)
     for own, score in zip(model.explain(rows, k=2, n=50), scores, strict=True):
         for one, s in zip(own, score, strict=True):
@@ -112,8 +116,7 @@ def test_explanations_add_up_to_scores(labelled):
 
 
 def test_threads_and_doors_give_the_same_bytes(labelled, tmp_path):
-    rows, y = labelled
-    one = sm.train(rows, y, threads=1).model
+    rows, y, one = labelled
     many = sm.train(rows, y, threads=3).model
     again = pickle.loads(pickle.dumps(many))
     again.save(tmp_path / "m")

@@ -13,10 +13,11 @@ from streammach.system.errors import StreammachError, UsageError
 SHAPE = {"n_buckets": 4, "n_repetitions": 2}
 SHORT = {"epochs": 1, "learning_rate": 0.5}
 PLAIN = {**SHAPE, **SHORT, "counts": "off", "threads": 1, "progress": "none"}
-ODD = {
-    "text": "2", "none": None, "NaN": math.nan, "inf": math.inf, "list": [1], "huge": 10**30,
-    "negative": -1, "part": 0.5, "object": object(),
-}  # fmt: skip
+ODD = [
+    {"text": "2", "NaN": math.nan, "huge": 10**30},
+    {"none": None, "inf": math.inf, "negative": -1},
+    {"list": [1], "part": 0.5, "object": object()},
+]
 X, Y = np.eye(6, dtype=np.float32)[np.arange(60) % 6], np.arange(60) % 6
 ROWS, MORE = [{"w^f1": 1.0}], {"force": True}
 
@@ -82,8 +83,9 @@ CALLS = {
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("values", ODD, ids=", ".join)
 @pytest.mark.parametrize("function", CALLS, ids=lambda function: function.__qualname__)
-def test_a_value_that_cannot_be_gives_one_clear_line(function, folder, monkeypatch):
+def test_a_value_that_cannot_be_gives_one_clear_line(function, values, folder, monkeypatch):
     monkeypatch.chdir(folder)  # where a text is a path
     call, said = CALLS[function], []
     call(folder, {})
@@ -92,7 +94,7 @@ def test_a_value_that_cannot_be_gives_one_clear_line(function, folder, monkeypat
     for name, option in inspect.signature(function).parameters.items():
         if option.default is option.empty or name == "parts":
             continue
-        for kind, value in ODD.items():
+        for kind, value in values.items():
             try:
                 call(folder, {name: value})
             except right as error:

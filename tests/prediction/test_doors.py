@@ -204,7 +204,8 @@ def test_a_truth_value_is_one_label_however_it_is_spelled(spelled, table, tmp_pa
     truth = rng.random(300) < 0.5
     x = np.stack([truth, ~truth, rng.random(300)], axis=1).astype(np.float32)
     words = np.array([f"{'yes' if v else 'no'} w{i % 9}" for i, v in enumerate(truth.tolist())])
-    options = {"n_buckets": 2, "n_repetitions": 2, "epochs": 2, "counts": "off", "threads": 1}
+    options = {"n_buckets": 2, "n_repetitions": 2, "epochs": 2, "counts": "off", "threads": 1,
+               "learning_rate": 0.5, "transform": "raw"}  # fmt: skip
 
     def rows_of(spelling):
         labels = np.array([TRUTH[spelling](v) for v in truth.tolist()])

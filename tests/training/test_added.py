@@ -1,6 +1,7 @@
 """Classes added after training: old scores stay, new classes are found, and files say so."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from streammach.prediction.new_classes import choose_unlike_buckets
 from streammach.rows.names import Names
 from streammach.system.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.training import derived as module
-from tests.builders import block_of, spec_of
+from tests.builders import TinyData, block_of, spec_of
 from tests.model.models import counts_of, model_of
 
 N_CLASSES, N_NEW, N_ROWS = 60, 4, 20
@@ -25,11 +26,7 @@ ALL = 10**9
 OPTIONS = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
 
 
-@pytest.fixture
-def words():
-    """Four words of forty for each class."""
-    rng = np.random.default_rng(7)
-    return [rng.choice(40, 4, replace=False) for _ in range(N_CLASSES + N_NEW)]
+USUAL = {"counts": "on", "buckets": 16, "repetitions": 6, "size": "full"}
 
 
 def lines_of(words, classes, rng, n_rows=N_ROWS):
@@ -42,18 +39,34 @@ def lines_of(words, classes, rng, n_rows=N_ROWS):
     return out
 
 
-@pytest.fixture
-def texts(tiny, words, rng):
-    """Files of rows: of the known classes, of the new ones, and of all for a test."""
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """Files of rows: of the known classes, of the new ones, and of all for a test; a run."""
+    rng = np.random.default_rng(7)
+    tiny = TinyData(tmp_path_factory.mktemp("usual"), rng)
+    words = [rng.choice(40, 4, replace=False) for _ in range(N_CLASSES + N_NEW)]  # of each class
     known, new = range(N_CLASSES), range(N_CLASSES, N_CLASSES + N_NEW)
     tiny.text("train.vw", rng.permutation(lines_of(words, known, rng, 40)).tolist())
     tiny.text("new.vw", lines_of(words, new, rng))
     tiny.text("test.vw", lines_of(words, [*known, *new], rng, 5))
+    trained(tiny.folder)
     return tiny.folder
 
 
-def trained(folder, counts="on", buckets=16, repetitions=6, size="full"):
-    sm.convert(folder / "train.vw", folder / "train.zarr")
+@pytest.fixture
+def texts(usual, tiny):
+    """A copy of these."""
+    return shutil.copytree(usual, tiny.folder, dirs_exist_ok=True)
+
+
+def trained(folder, **shape):
+    """Return a model of the known classes: the usual one is there already."""
+    counts, buckets, repetitions, size = {**USUAL, **shape}.values()
+    if (folder / "run").exists():
+        if not shape:
+            return sm.Model.load(folder / "run")
+        shutil.rmtree(folder / "run")
+    sm.convert(folder / "train.vw", folder / "train.zarr", force=True)
     plan = sm.plan(
         folder / "train.zarr", n_buckets=buckets if repetitions else None,
         n_repetitions=repetitions, counts=counts, threads=1,
@@ -137,7 +150,7 @@ def test_smaller_models_take_classes(texts, stored):
     np.testing.assert_array_equal(scores, ranked(saved, texts / "test.vw", 20)[1])
 
 
-def test_classes_are_added_twice_and_the_model_shrinks(texts, words, rng, tiny):
+def test_classes_are_added_twice_and_the_model_shrinks(texts, tiny):
     model = trained(texts)
     lines = (texts / "new.vw").read_text().splitlines()
     tiny.text("one.vw", lines[: 2 * N_ROWS])

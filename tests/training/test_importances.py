@@ -100,7 +100,9 @@ def by_estimator(given, folder, options):
     """Numbers, which are merged where rows are the same."""
     x, y, w = given
     shape = {name: options[name] for name in ("n_buckets", "n_repetitions")}
-    made = MACHClassifier(epochs=2, memory="900MB", **shape).fit(x, y, sample_weight=w)
+    made = MACHClassifier(epochs=2, learning_rate=0.05, memory="900MB", **shape).fit(
+        x, y, sample_weight=w
+    )
     return model_bytes(made.model_, folder) | {"classes": made.classes_.tolist()}
 
 

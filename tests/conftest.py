@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import stat
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def put_files_in_memory():
     """Let tests write where no disk is waited for, if there is room and nobody named a place."""
     named = {"TMPDIR", "PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER"} & os.environ.keys()
     if not named and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-        os.environ["TMPDIR"] = str(MEMORY)  # other processes have it from here
+        tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY)  # here, and in other processes
 
 
 def pytest_configure(config):

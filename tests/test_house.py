@@ -14,7 +14,7 @@ import numpy as np
 
 import streammach
 from streammach.rows.dense import product
-from tests.selection import enough, listed
+from tests.selection import enough, listed, spread
 
 ROOT = Path(__file__).parent.parent
 # These only fall. What a feature needs is named where it is raised.
@@ -290,3 +290,8 @@ def test_the_normal_run_shows_every_pair_on_every_device():
         for one, two in itertools.combinations("xyz", 2):
             seen = {(id(c[one]), id(c[two])) for c in kept if c["device"] == device}
             assert len(seen) == len(axes[one]) * len(axes[two])
+    few = [case for case, shows in zip(cases, enough(cases, together=1), strict=True) if shows]
+    assert len(few) < len(kept)
+    for name in "xyz":
+        assert {id(case[name]) for case in few} == {id(value) for value in axes[name]}
+    assert spread(9, 3) == [True, False, False] * 3

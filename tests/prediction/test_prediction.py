@@ -63,19 +63,6 @@ def test_wrong_matrices_are_refused(rows, trained):
         predictor.topk(np.zeros((2, data.n_features)))
 
 
-def test_text_and_store_of_the_same_rows_give_the_same_predictions(trained, tiny, monkeypatch):
-    _, model = trained
-    lines = tiny.lines(150, 20)
-    text = tiny.text("t.vw", lines, zipped=True)
-    convert(text, tiny.folder / "t.zarr")  # its own ids
-    with Predictor(model) as predictor:
-        of_text = together(predictor.stream(text, 3))
-        for room in (1 << 20, 1000):  # in memory, and put aside in several ranges
-            monkeypatch.setattr("streammach.prediction.room.SORTED", room)
-            assert together(predictor.stream(tiny.folder / "t.zarr", 3)) == of_text
-    assert of_text[0] == list(range(150))
-
-
 def together(parts):
     """Predictions as lists: numbers of the rows, ids, scores, tags."""
     parts = list(parts)

@@ -159,17 +159,6 @@ def test_labels_of_a_column_come_back_in_their_type(values, form):
     assert sm.evaluate(model, texts, y).accuracy == sm.evaluate(model, table).accuracy == 1
 
 
-def test_sets_of_labels(data, rng):
-    x, y = data
-    sets = np.zeros((500, 12), np.int64)
-    sets[np.arange(500), y] = 1
-    sets[np.arange(500), (y + 1) % 12] = 1
-    run = sm.train(x, sets, **PLAIN)
-    assert run.plan.facts.listed
-    best = run.model.predict(x, 2)
-    assert np.mean([set(row) == {c, (c + 1) % 12} for row, c in zip(best, y, strict=True)]) > 0.8
-
-
 @pytest.mark.parametrize("door", ["train", "table", "column", "estimator", "estimator of text"])
 def test_lists_of_labels(door):
     kinds = np.arange(90) % 3

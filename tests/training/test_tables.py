@@ -41,33 +41,6 @@ def test_a_table_trains_as_its_store_does(frame, tmp_path):
     np.testing.assert_array_equal(run.model.features.data, stored.model.features.data)
 
 
-def test_every_door_answers_alike(frame):
-    model = sm.train(frame[:700], "kind", text="title", category="brand", **FIXED).model
-    rest = frame[700:]
-    labels, scores = model.predict_topk(rest, 3)
-    assert (labels[:, 0] == rest["kind"]).mean() > 0.9
-    others = [
-        rest[["price", "kind", "brand", "title"]], rest.drop(columns=["kind", "price"]),
-        rest.to_dict("records"),
-    ]  # fmt: skip
-    for rows in others:
-        again, same = model.predict_topk(rows, 3)
-        np.testing.assert_array_equal(again, labels)
-        np.testing.assert_array_equal(same, scores)
-
-
-def test_strings_and_labels_of_any_type(frame):
-    kinds = frame["kind"].str[5:].astype(int)
-    texts = frame["title"].tolist()
-    model = sm.train(texts[:700], kinds[:700], **FIXED).model
-    found = model.predict(texts[700:])
-    assert found.dtype == kinds.dtype
-    assert (found == kinds[700:]).mean() > 0.9
-    assert model.recipe.label is None
-    with pytest.raises(UsageError, match="strings have no columns"):
-        sm.train(texts, "kind", **FIXED)
-
-
 def test_lists_of_labels_in_a_column(frame):
     several = frame.assign(kind=[[kind, "all"] for kind in frame["kind"]])
     model = sm.train(several[:700], "kind", text="title", **FIXED).model
@@ -104,6 +77,8 @@ def test_numbers_alone_stay_a_matrix(rng):
 def test_what_cannot_be_is_one_line(frame):
     with pytest.raises(UsageError, match="there is no column 'sort': label"):
         sm.train(frame, "sort", **FIXED)
+    with pytest.raises(UsageError, match="strings have no columns"):
+        sm.train(frame["title"].tolist(), "kind", **FIXED)
     with pytest.raises(UsageError, match="only a table has columns to name"):
         sm.train(np.ones((3, 2)), "kind", **FIXED)
     with pytest.raises(DataError):

@@ -26,19 +26,6 @@ def texts(rng):
     return words, kinds
 
 
-def test_strings_in_any_wrapping(texts):
-    words, kinds = texts
-    model = sm.MACHClassifier(**FIXED).fit(words[:600], kinds[:600])
-    assert model.score(words[600:], kinds[600:]) > 0.9
-    series, array = pd.Series(words), np.array(words, object)
-    expected = model.predict(words[600:])
-    for rows in (series[600:], array[600:]):
-        np.testing.assert_array_equal(model.predict(rows), expected)
-    again = sm.MACHClassifier(**FIXED).fit(series[:600], kinds[:600])
-    np.testing.assert_array_equal(again.predict_proba(words[600:]),
-                                  model.predict_proba(words[600:]))  # fmt: skip
-
-
 def test_a_frame_with_text_and_a_pickle_of_it(texts):
     words, kinds = texts
     frame = pd.DataFrame({"title": words, "size": np.arange(800.0), "brand": kinds % 3})

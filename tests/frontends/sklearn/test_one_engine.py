@@ -14,9 +14,9 @@ from streammach.system.errors import UsageError  # noqa: E402
 N, K = 240, 6
 # Parameters of the estimator, and what the same is called for a training.
 OPTIONS = {
-    "usual": ({}, {}),
-    "hashed": ({"n_buckets": 4, "n_repetitions": 6, "epochs": 2}, {}),
     "whole": ({"model_size": "full", "learning_rate": 0.3, "batch_size": 32, "memory": "1GB"}, {}),
+    "usual": ({}, {}),
+    "hashed": ({"n_buckets": 4, "n_repetitions": 6, "epochs": 2, "learning_rate": 0.3}, {}),
     "seeded": ({"random_state": 3, "options": {"counts": "off", "held_out_rows": 40}},
                {"seed": 3, "counts": "off", "held_out_rows": 40}),
     "threads": ({"n_jobs": 1, "hold_out_by": "random"}, {"threads": 1, "hold_out_by": "random"}),
@@ -94,8 +94,9 @@ def test_weights_give_the_same_model(weights):
         w = np.random.default_rng(4).integers(0, 4, N)
     else:
         own = {"dict": {0: 3.0, 2: 0.5}, "none for a class": {1: 0.0}}.get(weights, weights)
-    run = sm.train(x, kinds, sample_weight=w, class_weight=own)
-    clf = sm.MACHClassifier(class_weight=own).fit(x, kinds, sample_weight=w)
+    short = {"epochs": 2, "learning_rate": 0.1, "class_weight": own}
+    run = sm.train(x, kinds, sample_weight=w, **short)
+    clf = sm.MACHClassifier(**short).fit(x, kinds, sample_weight=w)
     assert_same_model(clf.model_, run.model)
 
 
@@ -149,9 +150,9 @@ def test_predictions_of_small_shapes_are_the_same(shape):
     x, y = SHAPES[shape]()
     n = len(y) * 3 // 4
     some, new = x[:n], x[n:]
-    run, clf = sm.train(some, y[:n]), sm.MACHClassifier().fit(some, y[:n])
+    clf = sm.MACHClassifier().fit(some, y[:n])
     k = 5 if shape == "lists" else 1
-    said = run.model.predict(new, k)
+    said = clf.model_.predict(new, k)
     np.testing.assert_array_equal(clf.predict_topk(new, k)[0].reshape(said.shape), said)
     if shape != "lists":
         np.testing.assert_array_equal(clf.predict(new), said)

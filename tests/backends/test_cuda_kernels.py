@@ -23,7 +23,7 @@ from streammach.options.optimizers import OPTIMIZERS
 from streammach.rows.batch import BatchSlot, RowIdBatch
 from streammach.rows.label_lists import LabelLists
 from tests.backends.device import Device
-from tests.builders import batch_of, block_of, open_backend, spec_of, training
+from tests.builders import batch_of, block_of, spec_of, training
 from tests.reference.decoding import topk
 from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach
@@ -189,36 +189,6 @@ def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
         m = batch.labels.n_labels
         for name, count in {"label_starts": n + 1, "label_classes": m, "label_shares": m}.items():
             assert (gathered[name].values[:count] == sent[name].values[:count]).all(), name
-
-
-def test_empty_rows_are_cut_into_the_bias_alone():
-    memory, nothing = DeviceMemory(1 << 30), np.zeros(0, np.float32)
-    slot, sorter = (
-        TransferBuffer(memory, BufferRoom(3, 8)),
-        SegmentBuilder(memory, BufferRoom(3, 8), 6),
-    )
-    entries = slot.fill(np.zeros(4, np.int64), nothing.astype(np.int32), nothing)
-    sorter.sort(slot, 3, 0, entries)
-    assert (entries, sorter.whole.n_items.values[0], sorter.joined.n_items.values[0]) == (0, 1, 0)
-    assert sorter.rows.values[:3].tolist() == [0, 1, 2]
-
-
-def test_many_steps_stay_with_the_cpu(rng):
-    spec, how = spec_of(40, 6, 6, 3), training(batch_size=5, label_smoothing=0.1, epsilon=1.0)
-    device = Device(spec, how, segment=128, blocks=1)
-    cpu = open_backend("cpu", spec, dense=False, threads=1)
-    cpu.prepare(how, 1000)
-    for _ in range(50):
-        batch = batch_of(block_of(rng, 5, 6, 40, most=4), 6)
-        device.step(batch, 0.5)
-        cpu.step(batch, 0.5)
-    assert close(device.weights, cpu.arrays()["weights"])
-    assert close(device.bias, cpu.arrays()["bias"])
-    p, _ = device.outputs(batch, kernels.PROBABILITIES)
-    found, _ = best(device, p, "mean", 5)
-    expected, _ = cpu.topk(batch_rows(batch), 5, "mean")
-    assert found.tolist() == expected.tolist()
-    cpu.close()
 
 
 def batch_rows(batch):

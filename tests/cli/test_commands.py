@@ -125,20 +125,6 @@ def test_train_tells_its_story_and_its_result(job, capsys):
     assert len(document["history"]) == 2
 
 
-def test_evaluate_json_has_the_agreed_keys(job, capsys):
-    for estimator in ("mean", "min", "median", "logsum"):
-        options = ["--estimator", estimator, "--json"]
-        code, out, _ = run(capsys, "evaluate", job / "run", job / "test.zarr", *options)
-        found = json.loads(out)
-        assert code == 0
-        keys = {"n_rows", "accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "seconds"}
-        assert keys <= set(found)
-        assert found["n_rows"] == 200
-        accuracies = [found[k] for k in ("accuracy", "top_3_accuracy", "top_5_accuracy")]
-        assert 0.6 < accuracies[0] <= accuracies[1] <= accuracies[2] <= 1
-        assert found["estimator"] == estimator
-
-
 def test_predict_writes_tab_separated_lines(job, capsys):
     code, out, _ = run(capsys, "predict", job / "run", job / "test.vw", "-k", 3)
     head, *lines = (line.split("\t") for line in out.splitlines())

@@ -11,7 +11,6 @@ from streammach.conversion.convert import convert
 from streammach.model.model import Model
 from streammach.prediction.evaluate import evaluate
 from streammach.prediction.predictor import Predictor
-from streammach.store.dataset import Dataset
 from streammach.system.errors import DataError, MismatchError, UsageError
 from tests.inputs.tables.builders import FORMATS, ROLES, rows_of, table_of, write
 
@@ -63,12 +62,6 @@ def test_labels_of_a_table_can_be_named_by_their_column(predictor):
         evaluate(predictor, table, "brand")
     with pytest.raises(DataError, match="the matrix's columns none"):
         evaluate(predictor, scipy.sparse.eye(200, format="csr"), table["kind"])
-
-
-def test_a_model_has_the_recipe_of_its_store(run):
-    with Dataset.open(run.parent / "train.zarr") as data:
-        assert Model.load(run).recipe == data.root.recipe
-        assert data.root.recipe.chars == (3, 4)
 
 
 @pytest.mark.parametrize("columns", [None, SHUFFLED], ids=["as trained", "shuffled"])

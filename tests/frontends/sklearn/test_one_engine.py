@@ -6,7 +6,7 @@ import scipy.sparse
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
-datasets = pytest.importorskip("sklearn.datasets")
+pytest.importorskip("sklearn")
 
 import streammach as sm  # noqa: E402
 from streammach.system.errors import UsageError  # noqa: E402
@@ -100,67 +100,9 @@ def test_weights_give_the_same_model(weights):
     assert_same_model(clf.model_, run.model)
 
 
-@pytest.mark.parametrize("door", ["train", "estimator"])
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-@pytest.mark.filterwarnings("ignore:held-out")
-def test_a_row_that_is_there_twice_is_one_of_weight_2(door, form):
-    rng = np.random.default_rng(0)
-    kinds, w = kinds_of(40, 3), rng.integers(0, 4, 40)
-    again = rng.permutation(np.repeat(np.arange(40), w))
-    x = values_of(kinds)
-    y = np.array([f"class {k}" for k in kinds], object)
-
-    def model(rows, labels, weights=None):
-        rows = scipy.sparse.csr_array(rows) if form == "sparse" else rows
-        if door == "train":
-            return sm.train(rows, labels, sample_weight=weights).model
-        return sm.MACHClassifier().fit(rows, labels, sample_weight=weights).model_
-
-    one, other = model(x, y, w), model(x[again], y[again])
-    for name, array in one.arrays().items():
-        np.testing.assert_array_equal(array, other.arrays()[name])
-
-
-def of_scikit_learn(name):
-    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(y))[:400]
-    return x[order], y[order]
-
-
 def made(n, n_kinds, rows, labels=lambda kinds: kinds):
     kinds = kinds_of(n, n_kinds)
     return rows(kinds), labels(kinds)
-
-
-SHAPES = {
-    "iris": lambda: of_scikit_learn("iris"), "wine": lambda: of_scikit_learn("wine"),
-    "cancer": lambda: of_scikit_learn("breast_cancer"), "digits": lambda: of_scikit_learn("digits"),
-    "12 rows": lambda: made(12, 2, values_of), "30 rows of text": lambda: made(30, 3, texts_of),
-    "2 kinds of text": lambda: made(300, 2, texts_of), "tables": lambda: made(400, 9, frame_of),
-    "many kinds": lambda: made(900, 150, texts_of, lambda kinds: [f"k{k}" for k in kinds]),
-    "sparse": lambda: made(300, 12, lambda kinds: scipy.sparse.csr_array(values_of(kinds))),
-    "rare": lambda: made(400, 40, values_of, lambda kinds: kinds == 7),
-    "lists": lambda: made(300, 12, texts_of, lists_of),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.filterwarnings("ignore:held-out")
-def test_predictions_of_small_shapes_are_the_same(shape):
-    x, y = SHAPES[shape]()
-    n = len(y) * 3 // 4
-    some, new = x[:n], x[n:]
-    clf = sm.MACHClassifier().fit(some, y[:n])
-    k = 5 if shape == "lists" else 1
-    said = clf.model_.predict(new, k)
-    np.testing.assert_array_equal(clf.predict_topk(new, k)[0].reshape(said.shape), said)
-    if shape != "lists":
-        np.testing.assert_array_equal(clf.predict(new), said)
-        scores, p = clf.decision_function(new), clf.predict_proba(new)
-        two = len(clf.classes_) == 2
-        best = (scores > 0).astype(int) if two else scores.argmax(axis=1)
-        np.testing.assert_array_equal(clf.classes_[best], said)
-        np.testing.assert_array_equal(clf.classes_[p.argmax(axis=1)], said)
 
 
 @pytest.mark.filterwarnings("ignore:held-out")

@@ -14,7 +14,6 @@ from streammach.model.calibration import (
 )
 from streammach.prediction.predictor import Predictor
 from streammach.system.errors import UsageError
-from tests.prediction.test_prediction import together
 
 
 def scores_of(rng, n, m, spread=3.0):
@@ -90,37 +89,6 @@ def test_a_predictor_gives_them_in_place_of_scores(trained):
     np.testing.assert_array_equal(everything, wanted.astype(np.float32))
     np.testing.assert_allclose(everything.sum(axis=1), 1, rtol=1e-6)
     assert (np.diff(everything, axis=1) <= 0).all()
-
-
-def test_the_parts_of_a_block_do_not_change_them(trained, monkeypatch):
-    data, model = trained
-    rows = data.rows(0, 60)
-    with Predictor(model) as predictor:
-        whole = predictor.rank(rows, 3, probabilities=True)
-        for i in (0, 33, 59):
-            ids, p = predictor.rank(rows.part(i, i + 1), 3, probabilities=True)
-            assert (ids[0].tolist(), p[0].tolist()) == (whole[0][i].tolist(), whole[1][i].tolist())
-
-
-def test_a_stream_gives_them_as_scores(trained, tiny):
-    _, model = trained
-    path = tiny.text("t.vw", tiny.lines(150, 20))
-    with Predictor(model) as predictor:
-        rows, ids, scores, _ = together(predictor.stream(path, 3))
-        same_rows, same_ids, p, _ = together(predictor.stream(path, 3, probabilities=True))
-    assert (rows, ids) == (same_rows, same_ids)
-    assert 0 <= np.min(p) < np.max(p) <= 1
-    assert np.max(scores) < 0  # logarithms
-
-
-def test_a_model_gives_them_for_rows_in_memory(trained):
-    data, model = trained
-    columns = [data.features.label(i) for i in range(data.n_features)]
-    rows = np.eye(data.n_features)[:30]
-    labels, p = model.predict_topk(rows, 3, columns=columns, probabilities=True)
-    with Predictor(model) as predictor:
-        wanted = predictor.topk(rows, 3, columns=columns, probabilities=True)
-    assert (labels.tolist(), p.tolist()) == (wanted[0].tolist(), wanted[1].tolist())
 
 
 def test_probabilities_of_another_ranking_than_the_calibrated_one_are_refused(trained, tiny):

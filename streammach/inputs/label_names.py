@@ -118,6 +118,10 @@ def _collect(pieces: Iterable[list[Entry]], path: Path) -> LabelNames:
     """Return the entries of all pieces, or raise BudgetError."""
     parts, n_bytes = list[tuple[Texts, Texts]](), 0
     for entries in pieces:
+        for line, label, _ in entries:
+            if not 0 < len(bare_label(label)) <= MAX_NAME:
+                what = f"'{clean(label, 40)}' has no byte, or more than {MAX_NAME:,}: --label-names"
+                raise DataError(what, path=path, line=line)
         pairs = [(label, name) for _, label, names in entries for name in names]
         parts.append((Texts.of(a for a, _ in pairs), Texts.of(b for _, b in pairs)))
         n_bytes += sum(len(one.data) for one in parts[-1])

@@ -21,7 +21,7 @@ from streammach.inputs.label_names import (
 from streammach.rows.names import MAX_NAME, Names
 from streammach.store.class_weights import BALANCED, ClassWeights, weigh_classes
 from streammach.store.dataset import Dataset
-from streammach.system.errors import UsageError
+from streammach.system.errors import UsageError, clean
 
 OWN = "labels"  # in place of a file: labels are names themselves
 
@@ -77,8 +77,12 @@ def name_labels(
     if add and len(new):
         raws = [bare_label(raw) for raw in given.labels.raws(new)]
         numbers = {raw: i for i, raw in enumerate(dict.fromkeys(raws), len(labels))}
-        ids[new] = [numbers[raw] for raw in raws]
-        labels = labels.followed_by(Names.of(numbers))
+        ids[new], more = [numbers[raw] for raw in raws], Names.of(numbers)
+        if labels.kind == "integer" != more.kind:
+            odd = next(raw for raw in numbers if Names.of([raw]).kind != "integer")
+            what = f"'{clean(odd, 40)}' is no integer, as labels of the rows are: --label-names"
+            raise UsageError(what, hint="Leave its line out, or give rows such labels.")
+        labels = labels.followed_by(more)
     found = _by_class(given, ids)
     return dataset.name_labels(found, labels, _add_words(dataset, found))
 

@@ -78,7 +78,7 @@ def train_in_folder(
         data = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         training.dataset = data
         if data.digest != plan.facts.digest:
-            what = "the plan was made for another store, or for other weights of classes"
+            what = "the plan was made for another store, or for other weights or names of classes"
             raise MismatchError(what, path=data.path)
         finished, compiling, other = is_finished(training, shard), 0, None
         kernels = find_kernels(training, shard, shards)

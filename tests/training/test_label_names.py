@@ -204,12 +204,26 @@ def test_a_view_says_what_it_is(files, data):
         assert LabelFacts(names=names, add=False).view(plain).n_classes == n
 
 
+def test_labels_that_are_integers_stay_integers(data):
+    texts, lists, *_ = data
+    y = [int(own[0][1:]) for own in lists]
+    names = {label: f"name {label}" for label in y}
+    with pytest.raises(UsageError, match="'other' is no integer, as labels of the rows are"):
+        sm.train(texts, y, label_names=names | {"other": "x"}, **OPTIONS)
+    with sm.train(texts, y, label_names=names | {7_000: "x"}, linear="off", **OPTIONS) as made:
+        assert made.model.predict(texts[:5]).dtype.kind == "i"
+        assert 7_000 in [*made.model.labels]
+
+
 @pytest.mark.parametrize(
     ("names", "language", "message"),
     [
         ({"other": "x"}, None, "no label of the rows has a name there"),
         (None, "de", "a language of names without names"),
         ({"l0": 3}, None, "no text and no list of texts"),
+        ({"x" * 5000: "long", "l0": "x"}, None, "has no byte, or more than 4,095"),
+        (7, None, "int is no file, no mapping"),
+        ({"l0": "x"}, 3, "label_language|no language"),
     ],
 )
 def test_names_that_cannot_be_are_refused_in_a_line(names, language, message, data):

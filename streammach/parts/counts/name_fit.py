@@ -25,6 +25,8 @@ from streammach.rows.pairs import NamePairs
 NAMES = "names of labels"  # the stage of the run
 WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # of names
 TIMES = (1.0, 1.5, 2.0, 3.0)  # as much those of labels weigh that no row has
+FEW_JUDGES = 1000  # rows that decide where time is short
+WORD = 20e-6  # seconds of one thread for a feature, or a name, whose words are looked at
 CANDIDATES = 64  # classes of a row, by scores with names and without
 ERRORS = 0.5  # of the same rows' mean difference: a weight that is worse by less is as good
 
@@ -50,7 +52,11 @@ def weigh_names(
     if rows.n_rows < LEAST:
         training.report(f"names of labels left out: {rows.n_rows:,} held-out rows are too few")
         return None
-    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, JUDGES)))
+    if training.clock.remaining_seconds < WORD * (data.n_features + len(data.label_names.texts)):
+        training.report("no time was left for names of labels")
+        return None
+    most = FEW_JUDGES if training.clock.limited else JUDGES
+    rows = rows.take(evenly(rows.n_rows, min(rows.n_rows, most)))
     n_pairs = training.plan.config.size_of("counts")
     features = CountedFeatures(data.features, data.feature_counts, data.n_rows, data.root.recipe)
     names, room = data.label_names, name_room(data.facts, n_pairs)

@@ -58,8 +58,8 @@ def test_every_public_name_stands_in_the_reference():
 
 
 def test_every_command_has_its_json():
-    names = {name.split(",")[0] for name in sections()} | {"fit"}
-    assert names == {*COMMANDS, *find_frontends().names, "errors"}
+    names = {name.split(",")[0] for name in sections()} | {"fit"}  # annif prints what Annif does
+    assert names == {*COMMANDS, *find_frontends().names, "errors"} - {"annif"}
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ class StreammachBackend(AnnifBackend):  # type: ignore[misc]  # without types
 
     def _suggest_batch(self, documents: Sequence[Any], params: Params) -> SuggestionBatch:
         k, subjects = self._read_number(params, "limit"), self.project.subjects
-        rows = [{"text": document.text} for document in documents]
+        rows = [{"text": one.text.encode("utf-8", "replace").decode()} for one in documents]
         with self._report_errors():
             labels, scores = self._model.predict_topk(rows, k, probabilities=True)
         found = list[list[SubjectSuggestion]]()
@@ -94,14 +94,14 @@ class StreammachBackend(AnnifBackend):  # type: ignore[misc]  # without types
 
     def _encode_rows(self, documents: Iterable[Any]) -> Iterator[bytes]:
         """Yield a line for each document with subjects; NotSupportedException if none has any."""
-        subjects, n_rows = self.project.subjects, 0
+        subjects, row = self.project.subjects, b""
         for document in documents:
             uris = sorted(subjects[i].uri for i in document.subject_set)
             if uris:
-                row = {"backend": self.name, "text": document.text, "subjects": uris}
-                n_rows += 1
-                yield msgspec.json.encode(row) + b"\n"
-        if not n_rows:
+                text = document.text.encode("utf-8", "replace").decode()  # without half characters
+                row = msgspec.json.encode({"backend": self.name, "text": text, "subjects": uris})
+                yield row + b"\n"
+        if not row:
             raise self._error(exception.NotSupportedException, "no document has a known subject")
 
     @contextmanager

@@ -169,6 +169,16 @@ def test_what_others_made_is_kept(folder, capsys):
     assert (model_of("ours") / "mine").read_text() == "mine"
 
 
+def test_halves_of_characters_and_empty_texts_are_rows(folder, capsys):
+    row = {"text": "", "subjects": [{"uri": f"{URI}ship"}]}
+    rows = [row, {**row, "text": "ships \ud800 sails"}] * 20
+    rows += [{"text": "trees", "subjects": [{"uri": f"{URI}tree"}]}] * 20
+    Path("odd.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    assert annif("train", "plain", "odd.jsonl") == 0
+    assert annif("eval", "plain", "odd.jsonl", "-m", "NDCG") == 0
+    assert float(capsys.readouterr().out.split()[1]) > 0.8
+
+
 def test_a_model_that_is_damaged_is_said(folder, capsys):
     assert annif("train", "ours", "train.tsv") == 0
     (model_of("ours") / "model.json").write_text("{}")

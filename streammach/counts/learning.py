@@ -22,6 +22,7 @@ from streammach.rows.pairs import CountWeights, places
 from streammach.system.jit import Array, kernel
 from streammach.system.threads import Workers, in_pieces
 
+HIDDEN = np.float32(100)  # nats off scores of labels that no row has: names give them back
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 
 
@@ -77,9 +78,11 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
 
     With g the group of feature f, ``score_i = prior ln n_i + sum_f [ slope_g ln n_fi + match_g +
     learnt (theta_fi + delta_f) if (f, i) was counted, - penalty_g ln N_i ]``: n_i rows of class i,
-    n_fi of them with feature f, N_i features that they hold in all.
+    n_fi of them with feature f, N_i features that they hold in all. Classes with fewer rows than
+    none, of which nothing but a name is known, have 100 less.
     """
     rows, values = class_logarithms(table)
+    base = np.float32(weights.prior) * rows - HIDDEN * (table.class_rows < 0)
     penalty = weights.penalty[weights.group]
     penalty[: table.n_common_features] = 0
     slope, match = weights.slope[weights.group], weights.match[weights.group]
@@ -94,7 +97,7 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
     wide_of, wide = _spread_gains(table, workers)
     return CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
-        penalty=penalty, base=np.float32(weights.prior) * rows,
+        penalty=penalty, base=base.astype(np.float32),
         log_values=values, hashed=weights.hashed,
     )  # fmt: skip
 

@@ -32,8 +32,8 @@ class CountTable(PairTable):
     # int32 (Z,), or float32 where rows have importances, which are added up: rows of that class
     # that hold the feature; 0 where only held-out rows do
     counts: Annotated[NDArray[np.int32], ArrayLayout(("pairs",))]
-    # class_rows, class_values: int64 (K,), or float64: rows of each class, and the features that
-    # they hold in all
+    # class_rows, class_values: int64 (K,), or float64: rows of each class, -1 where nothing but its
+    # name is known; and the features that they hold in all
     class_rows: Annotated[NDArray[np.int64], ArrayLayout(("classes",))]
     class_values: Annotated[NDArray[np.int64], ArrayLayout(("classes",))]
 

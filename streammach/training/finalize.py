@@ -355,7 +355,7 @@ def _build_model(
         counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
         late=decided.late, names=decided.names,
         titles=None if named is None else named.titles(dataset.n_classes),
-        says=_hide_unseen(training, decided),
+        says=_hide_labels(training, decided),
         columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
@@ -363,7 +363,7 @@ def _build_model(
     )  # fmt: skip
 
 
-def _hide_unseen(training: Training, decided: FinalDecisions) -> NDArray[np.int32] | None:
+def _hide_labels(training: Training, decided: FinalDecisions) -> NDArray[np.int32] | None:
     """Return by which labels classes are said: none where only a name that adds nothing tells it.
 
     None where all are said by their own.
@@ -379,7 +379,7 @@ def explain_names(training: Training, decided: FinalDecisions) -> tuple[str, ...
 
     Names add to counts, where held-out rows gain by that.
     """
-    says = _hide_unseen(training, decided)
+    says = _hide_labels(training, decided)
     if says is None:
         return ()
     n, beside = np.count_nonzero(says < 0), "the model has no counts"

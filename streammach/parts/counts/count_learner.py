@@ -224,6 +224,8 @@ class CountLearner:
             self._training.report("the store holds more pairs than it says")
             gain_model = usual_gains(facts.n_features)
             table = count_for_model(gain_model)
+        if self._dataset.label_names is not None:
+            table.class_rows[self._dataset.label_counts == 0] = -1
         of = "" if n_rows is None else f" of {n_rows:,} rows, to see which to keep"
         kept = "" if gain_model is None else ", those that add most"
         self._training.report(f"counted {table.n_pairs:,} pairs of a feature and a class{of}{kept}")

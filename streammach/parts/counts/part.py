@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streammach.counts.label_learning import most_rows
-from streammach.counts.learning import GroupWeights, class_logarithms, weigh
+from streammach.counts.learning import HIDDEN, GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
@@ -38,7 +38,6 @@ from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.store.holdout import masked_rows
 
-SAME = 1e-9  # of a score, by which rounding may differ
 NAME, BESIDE = "counts", "counts beside models"  # the stage of the run
 # Seconds of one thread of the machine of docs/planner.md.
 COUNT = 110e-9  # a value of a row that is counted
@@ -124,9 +123,9 @@ class CountsDecision(Decision):
 
         def rank_with(pairs: NamePairs | None) -> ClassScorer:
             self._scorer.close()
-            return self._rank_by(without if pairs is None else without.with_pairs(pairs))
+            return self._rank_by(without if pairs is None else self._with_names(without, pairs))
 
-        unseen = self._table.class_rows == 0
+        unseen = self._table.class_rows <= 0
         found = weigh_names(self._training, self.ranking, rank_with, unseen)
         if found is not None:
             self.names, fit = found
@@ -135,6 +134,11 @@ class CountsDecision(Decision):
             self._training.log_metrics("names of labels", fit.with_it)
         if found is not None or self.counts is not without:
             self.ranking = rank_with(self.names)
+
+    def _with_names(self, counts: CountWeights, names: NamePairs) -> CountWeights:
+        """Return counts with names, and with the labels of which nothing but a name is known."""
+        base = counts.base + HIDDEN * (self._table.class_rows < 0)
+        return replace(counts.with_pairs(names), base=base.astype(np.float32))
 
     def _rank_by(self, counts: CountWeights) -> ClassScorer:
         training, self.counts = self._training, counts
@@ -154,7 +158,7 @@ class CountsDecision(Decision):
         if near is not None:
             near = replace(near, norms=self._norms)
         counts = weigh(self._table, self._weights)
-        counts = counts if self.names is None else counts.with_pairs(self.names)
+        counts = counts if self.names is None else self._with_names(counts, self.names)
         self.counts = replace(counts, near=near)
 
     def close(self) -> None:
@@ -214,18 +218,24 @@ def _beside_hashes(training: Training, counted: SavedCounts, transform: Transfor
         f"with feature and pair weights {learnt.metrics.text}"
     )
     training.log_metrics("hashed models and counts", best.metrics)
-    # What names add to, and labels that no row has, stays where it is as good.
-    named = training.dataset.label_names is not None
-    better = best.score > hashed.selection_score - named * SAME
-    reasons = (
-        _of_pairs(training, grouped, learnt, used=used),
-        f"counts {'kept' if better else 'left out'}: held-out {both} "
-        f"{best.metrics.text} with, {hashed.text} without",
-    )
+    pairs = _of_pairs(training, grouped, learnt, used=used)
     figures: dict[Ranker, HeldOutMetrics] = {"logsum": hashed, "blend": best.metrics}
-    if not better:
-        return Decision(reasons=(*counted.reasons, *reasons), figures=figures)
-    return CountsDecision(training, counted, best.weights(start), reasons, figures, transform)
+    found, reached = None, best.metrics
+    # Names add to counts, so that these are judged with them.
+    if best.score > hashed.selection_score or training.dataset.label_names is not None:
+        found = CountsDecision(training, counted, best.weights(start), (pairs,), figures, transform)
+        reached = found.figures["blend"]
+    better = found is not None and reached.selection_score >= hashed.selection_score
+    why = (
+        f"counts {'kept' if better else 'left out'}: held-out {both} "
+        f"{reached.text} with, {hashed.text} without"
+    )
+    if found is None or not better:
+        if found is not None:
+            found.close()
+        return Decision(reasons=(*counted.reasons, pairs, why), figures=figures)
+    found.reasons += (why,)
+    return found
 
 
 def _as_in_run(training: Training, counted: SavedCounts, transform: Transform) -> Decision:

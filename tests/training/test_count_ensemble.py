@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import streammach as sm
+from streammach.conversion.convert import convert
 from streammach.options.figures import HeldOutMetrics
 from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.fitting import Fitting
@@ -87,6 +88,22 @@ def test_where_not_all_pairs_fit_some_are_kept(stores, tiny):
     log = (runs[1].path / "log.jsonl").read_text()
     assert "to see which to keep" in log
     assert "those that add most" in log
+
+
+def test_a_sample_of_rows_with_lists_has_room_for_all_of_its_pairs(tmp_path, rng):
+    rows = [
+        f"{','.join(f'c{c}' for c in rng.choice(40, 5, replace=False))} "
+        f"|x {' '.join(f'w{i}' for i in rng.choice(3000, 12, replace=False))}"
+        for _ in range(2500)
+    ]
+    (tmp_path / "rows.vw").write_text("\n".join(rows) + "\n")
+    convert(tmp_path / "rows.vw", tmp_path / "rows.zarr")
+    plan = narrow(tmp_path / "rows.zarr")
+    plan = changed(plan, sizes={"counts": plan.config.size_of("counts") // 2})
+    run = fit(tmp_path / "rows.zarr", tmp_path / "run", plan, **FIXED)
+    log = (run.path / "log.jsonl").read_text()
+    assert "to see which to keep" in log
+    assert "more pairs than it says" not in log
 
 
 def test_of_more_pairs_than_planned_those_are_kept_that_add_most(stores, tiny, monkeypatch):

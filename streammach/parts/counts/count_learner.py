@@ -178,7 +178,8 @@ class CountLearner:
         limited = self._clock.limited or self._options.fit_rows is not None
         if self._fitting.n_fit < MIN_FIT_ROWS or limited:
             return usual_gains(facts.n_features)
-        n_rows = max(1, facts.n_rows * room // facts.nnz)
+        pairs = facts.nnz * max(facts.n_labels, facts.n_rows) // facts.n_rows  # repeats counted
+        n_rows = max(1, facts.n_rows * room // pairs)
         some = self._count(None, n_rows)
         self._training.begin_stage(WEIGHING)
         start, grouped, _ = self._choose_grouping(some)

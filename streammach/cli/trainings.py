@@ -28,6 +28,7 @@ from streammach.system.progress import ProgressBar
 if TYPE_CHECKING:
     from streammach.options.plan import Plan
     from streammach.store.dataset import Dataset
+    from streammach.store.label_facts import LabelFacts
     from streammach.training.run import Result, Run
     from streammach.training.trainer import Trainer
     from streammach.training.warm_start import Start
@@ -196,16 +197,15 @@ def planned_rows(
         from streammach.planning.choose import plan as choose
         from streammach.planning.speed import speed
         from streammach.store.dataset import Dataset  # compiled code loads on demand
-        from streammach.store.label_facts import LabelFacts
         from streammach.training.replacing import check_run_folder
         from streammach.training.warm_start import Start
 
         check_run_folder(out, resume=options.resume, force=options.force, kind=kind)
         rows: Path | Dataset = store
-        names, language = options.label_names, options.label_language
-        facts = LabelFacts(weights=options.class_weight, names=names, language=language)
-        if facts != LabelFacts() or start is not None:
-            rows = facts.view(opened.enter_context(Dataset.open(store)))
+        facts = _label_facts(options)
+        if facts is not None or start is not None:
+            rows = opened.enter_context(Dataset.open(store))
+            rows = rows if facts is None else facts.view(rows)
         speed(again=not (apart or options.resume))  # those plan as they did
         fixed = _constraints(out, options, apart=apart)
         if start is None or isinstance(rows, Path):
@@ -370,17 +370,23 @@ def merge(
     say_run(made, as_json=as_json)
 
 
+def _label_facts(options: RunOptions | MergeOptions) -> LabelFacts | None:
+    """Return what is said of labels beside the rows, None without anything."""
+    from streammach.store.label_facts import LabelFacts  # compiled code loads on demand
+
+    facts = LabelFacts(
+        weights=options.class_weight, names=options.label_names, language=options.label_language
+    )
+    return None if facts == LabelFacts() else facts
+
+
 def _data(part: Path, options: MergeOptions, opened: ExitStack) -> Path | Dataset | None:
     """Return the training store, or its view by what is said of labels; None: the part knows it."""
+    facts, store = _label_facts(options), options.store
+    if facts is None:
+        return store
     from streammach.store.dataset import Dataset  # loads on demand
-    from streammach.store.label_facts import LabelFacts
     from streammach.training.run_part import RunPart
 
-    names, language = options.label_names, options.label_language
-    facts = LabelFacts(weights=options.class_weight, names=names, language=language)
-    if facts == LabelFacts():
-        return options.store
-
-    store = options.store
     place = locate(RunPart.open(part).facts.store) if store is None else store
     return facts.view(opened.enter_context(Dataset.open(place)))

@@ -75,9 +75,8 @@ class MemoryRows:
     # labels and features that have ids already; by falling frequency otherwise
     known: KnownNames | None = None
     recipe: Recipe | None = None  # how rows of a table became these
-    label_facts: LabelFacts = field(
-        default_factory=LabelFacts
-    )  # what was said of labels beside the rows
+    # what was said of labels beside the rows
+    label_facts: LabelFacts = field(default_factory=LabelFacts)
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
     skip: bool = False  # whether rows that cannot be read are left out
     # int64 (n,): which of the rows that were given these are; None where they are all
@@ -160,9 +159,8 @@ class IteratorRows:
     source: Source[Any]
     options: SourceOptions  # how they are read, with the recipe of tables
     seed: int = 0
-    label_facts: LabelFacts = field(
-        default_factory=LabelFacts
-    )  # what was said of labels beside the rows
+    # what was said of labels beside the rows
+    label_facts: LabelFacts = field(default_factory=LabelFacts)
     skip: bool = False  # whether rows that cannot be read are left out
 
     @property

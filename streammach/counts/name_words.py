@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.inputs.label_names import ClassNames, Words, splitter
+from streammach.counts.count_kernels import STEP
+from streammach.inputs.label_names import splitter
 from streammach.inputs.tables.frame import normalize
 from streammach.options.recipe import Recipe
 from streammach.rows.layouts import ends
-from streammach.rows.names import SEPARATOR, Names
+from streammach.rows.names import SEPARATOR, ClassNames, Names, Words
 from streammach.rows.pairs import MOST_GAIN, NamePairs
 
 PIECE = 1 << 14  # features that are looked at together
@@ -31,7 +32,6 @@ MOST_FEATURES = 1 << 21  # whose words are looked for: the most frequent ones
 LEAST_PART, MOST_PART = 4, 40  # characters of a word of a name that is a part of a longer one
 MOST_LINK = 3  # characters before, between and behind parts
 MOST_WORD = 100  # characters of a word that is taken apart
-UNIT = 1024  # of gains, in a nat
 
 
 class NameWords:
@@ -116,7 +116,7 @@ def pair_names(
 
 def to_gains(nats: NDArray[Any]) -> NDArray[np.int16]:
     """Return what pairs add in units of 1/1024 nat, cut to what an int16 holds."""
-    gains: NDArray[Any] = np.clip(np.rint(nats * UNIT), -MOST_GAIN, MOST_GAIN)
+    gains: NDArray[Any] = np.clip(np.rint(nats / STEP), -MOST_GAIN, MOST_GAIN)
     return gains.astype(np.int16)
 
 

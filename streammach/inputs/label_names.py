@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,10 +18,10 @@ from streammach.inputs.label_arrays import label_name
 from streammach.inputs.tables.frame import kinds_of_characters, normalize
 from streammach.inputs.tokenizers import changes_of
 from streammach.options.recipe import Recipe
-from streammach.rows.names import MAX_NAME, Names
+from streammach.rows.names import MAX_NAME, Names, Words
 from streammach.rows.texts import Texts
 from streammach.system.errors import BudgetError, DataError, UsageError, clean, type_name
-from streammach.system.files.raw_text import text_lines
+from streammach.system.files.raw_text import numbered_lines
 from streammach.system.machine import size_text
 
 SKOS = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}  # formats by ending
@@ -29,8 +29,6 @@ CORE = "http://www.w3.org/2004/02/skos/core#"
 KINDS = ("prefLabel", "altLabel")  # of names in SKOS, in the order in which a label has them
 MOST_BYTES = 1 << 29  # of all names of a file, with their labels
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # in namesLikeThis
-PIECE = 1 << 14  # names that are looked at together
-Words = Callable[[str], list[str]]
 NamesOfLabels = str | os.PathLike[str] | Mapping[Any, str | Iterable[str]]
 Entry = tuple[int | None, bytes, list[bytes]]  # line of a file, label, names
 
@@ -47,30 +45,6 @@ class LabelNames:
 
     labels: Names  # the label of each name
     texts: Names  # the names
-
-
-@dataclass(frozen=True)
-class ClassNames:
-    """What classes are called."""
-
-    classes: NDArray[np.int32]  # int32 (n,): the class of each name, rising
-    texts: Names  # the names, n of them
-
-    def words(self, words: Words) -> Iterator[tuple[int, set[str]]]:
-        """Yield the class of each name, and its words."""
-        for start in range(0, len(self.texts), PIECE):
-            some = np.arange(start, min(start + PIECE, len(self.texts)))
-            raws = self.texts.raws(some)
-            for c, raw in zip(self.classes[some].tolist(), raws, strict=True):
-                yield c, set(words(raw.decode("utf-8", "replace")))
-
-    def titles(self, n_classes: int) -> Names:
-        """Return the first name of each class, empty for one without any."""
-        found = [b""] * n_classes
-        first = np.unique(self.classes, return_index=True)[1]
-        for c, title in zip(self.classes[first].tolist(), self.texts.raws(first), strict=True):
-            found[c] = title
-        return Names.of(found)
 
 
 def splitter(recipe: Recipe | None) -> Words:
@@ -147,13 +121,11 @@ def _entries_of(names: Mapping[Any, str | Iterable[str]]) -> list[Entry]:
 
 def entries_in(path: str | os.PathLike[str]) -> Iterator[list[Entry]]:
     """Yield the lines of a file of names that are not empty, or raise DataError or DiskError."""
-    before, first = 0, b""  # what tells how lines are read
-    for lines in text_lines(path):
+    first = b""  # what tells how lines are read
+    for lines in numbered_lines(path):
         entries = list[Entry]()
-        for number, line in enumerate(lines, before + 1):
+        for number, line in lines:
             first = first or line
-            if not line:
-                continue
             if first.startswith(b"{"):
                 cells = [b"%d" % (number - 1), _title(line, number, path)]
             elif b"\t" in first:
@@ -167,7 +139,6 @@ def entries_in(path: str | os.PathLike[str]) -> Iterator[list[Entry]]:
             last = 2 if cells[0].startswith(b"<") else None
             entries.append((number, cells[0], [cell for cell in cells[1:last] if cell]))
         yield entries
-        before += len(lines)
 
 
 def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:

@@ -18,7 +18,7 @@ from streammach.inputs.label_names import find_labels, read_label_names
 from streammach.model.model import Model
 from streammach.rows.names import MAX_NAME, Names
 from streammach.system.errors import BudgetError, DataError, UsageError, clean
-from streammach.system.files.raw_text import text_lines
+from streammach.system.files.raw_text import numbered_lines
 from streammach.system.machine import UNLIMITED, size_text
 
 COPIES = 4  # of a new name or title: in a list, joined, in the model, as it is written
@@ -116,15 +116,13 @@ def _check_bytes(n_bytes: int, most: int, path: str | os.PathLike[str]) -> None:
 
 def _pairs_in(path: str | os.PathLike[str]) -> Iterator[list[tuple[int, bytes, bytes]]]:
     """Yield number, first and second cell of the lines of a file that are not empty."""
-    before = 0
-    for lines in text_lines(path):
+    for lines in numbered_lines(path):
         pairs = []
-        for number, line in enumerate(lines, before + 1):
+        for number, line in lines:
             label, tab, rest = line.partition(b"\t")
             second = rest.partition(b"\t")[0].strip()
-            if line and (not tab or not label or len(second) > MAX_NAME):
+            if not tab or not label or len(second) > MAX_NAME:
                 what = f"it is not a label, a tab and a name: '{clean(line, 60)}'"
                 raise DataError(what, path=path, line=number)
-            pairs += [(number, label, second)] if line else []
+            pairs.append((number, label, second))
         yield pairs
-        before += len(lines)

@@ -7,7 +7,7 @@ name is ``namespace^name``; a name without a namespace that holds ``^`` itself s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from streammach.system.jit import Array, kernel
 from streammach.system.simd import PADDING
 
 Label = int | str | bytes
+Words = Callable[[str], list[str]]  # takes a name apart
 MAX_NAME = 4095  # bytes of one name: its length has 12 bits in a slot
 MAX_NAMESPACES = 1 << 20
 MAX_DIGITS, MINUS, ZERO, NINE = 18, 45, 48, 57
@@ -144,6 +145,28 @@ class Names:
     def index(self) -> NameIndex:
         """Return what finds these names, made anew; StoreError if one is here twice."""
         return NameIndex(self.offsets, self.data)
+
+
+@dataclass(frozen=True)
+class ClassNames:
+    """What classes are called."""
+
+    classes: NDArray[np.int32]  # int32 (n,): the class of each name, rising
+    texts: Names  # the names, n of them
+
+    def words(self, words: Words) -> Iterator[tuple[int, set[str]]]:
+        """Yield the class of each name, and its words."""
+        for c, name in zip(self.classes.tolist(), self.texts, strict=True):
+            text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+            yield c, set(words(text))
+
+    def titles(self, n_classes: int) -> Names:
+        """Return the first name of each class, empty for one without any."""
+        found = [b""] * n_classes
+        first = np.unique(self.classes, return_index=True)[1]
+        for c, title in zip(self.classes[first].tolist(), self.texts.raws(first), strict=True):
+            found[c] = title
+        return Names.of(found)
 
 
 class NameIndex:

@@ -16,7 +16,7 @@ from streammach.rows.arrays import MOST_IMPORTANCE
 from streammach.rows.names import Names
 from streammach.store.dataset import Dataset
 from streammach.system.errors import DataError, UsageError, clean
-from streammach.system.files.raw_text import text_lines
+from streammach.system.files.raw_text import numbered_lines
 
 BALANCED = "balanced"
 Entry = tuple[int | None, bytes, Any]  # line of a file, label, weight
@@ -41,17 +41,15 @@ def weigh_classes(dataset: Dataset, weights: ClassWeights) -> Dataset:
 
 def _entries_in(path: Path) -> Iterator[list[Entry]]:
     """Yield the lines of a file that are not empty, or raise DataError or DiskError."""
-    before = 0
-    for lines in text_lines(path):
+    for lines in numbered_lines(path):
         entries = list[Entry]()
-        for number, line in enumerate(lines, before + 1):
+        for number, line in lines:
             label, tab, value = line.rpartition(b"\t")
-            if line and not tab:
+            if not tab:
                 what = f"it is no label, tab and weight: '{clean(line, 60)}'"
                 raise DataError(what, path=path, line=number)
-            entries += [(number, label, value)] if line else []
+            entries.append((number, label, value))
         yield entries
-        before += len(lines)
 
 
 def _by_class(

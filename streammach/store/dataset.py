@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.identity import name_of
-from streammach.inputs.label_names import ClassNames
 from streammach.options.annotated import check_options
 from streammach.options.facts import HEADS, DataFacts
 from streammach.options.reported import Reported
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
-from streammach.rows.names import MINUS, Names, TrainedColumns
+from streammach.rows.names import MINUS, ClassNames, Names, TrainedColumns
 from streammach.store.blobs import Blobs, damage_error
 from streammach.store.opening import (
     kind_of_names,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.label_names import (
-    ClassNames,
     LabelNames,
     NamesOfLabels,
     bare_label,
@@ -18,7 +17,7 @@ from streammach.inputs.label_names import (
     read_label_names,
     splitter,
 )
-from streammach.rows.names import MAX_NAME, Names
+from streammach.rows.names import MAX_NAME, ClassNames, Names
 from streammach.store.class_weights import BALANCED, ClassWeights, weigh_classes
 from streammach.store.dataset import Dataset
 from streammach.system.errors import UsageError, clean
@@ -104,6 +103,5 @@ def _add_words(dataset: Dataset, names: ClassNames) -> Names:
 
 def _by_class(given: LabelNames, ids: NDArray[np.int32]) -> ClassNames:
     """Return names by rising classes, those of each in the order in which they were given."""
-    known = np.flatnonzero(ids >= 0)
-    order = known[np.argsort(ids[known], kind="stable")]
+    order = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]
     return ClassNames(ids[order], Names.of(given.texts.raws(order)))

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from streammach.counts.name_words import CountedFeatures, NameWords, pair_names, splitter
-from streammach.inputs.label_names import ClassNames
+from streammach.counts.name_words import CountedFeatures, NameWords, pair_names
+from streammach.inputs.label_names import splitter
 from streammach.options.recipe import Column, Recipe
-from streammach.rows.names import Names
+from streammach.rows.names import ClassNames, Names
 from streammach.rows.pairs import MOST_GAIN, CountWeights, NamePairs
 from streammach.rows.pairs import places as places_of
 

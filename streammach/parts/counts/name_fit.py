@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streammach.counts.name_words import UNIT, CountedFeatures, pair_names, to_gains
+from streammach.counts.count_kernels import STEP
+from streammach.counts.name_words import CountedFeatures, pair_names, to_gains
 from streammach.counts.scores import best_once
 from streammach.options.types import Amount
 from streammach.parts.counts.count_bytes import name_room
@@ -77,7 +78,7 @@ def weigh_names(
 
 def _times(pairs: NamePairs, weight: float, times: float, unseen: NDArray[np.bool_]) -> NamePairs:
     """Return pairs with a weight, those of labels that no row has so many times as much."""
-    weights = weight / UNIT * np.where(unseen[pairs.classes], times, 1.0)
+    weights = weight * float(STEP) * np.where(unseen[pairs.classes], times, 1.0)
     return replace(pairs, gains=to_gains(weights * pairs.gains))
 
 
@@ -117,6 +118,6 @@ def _add_up_names(rows: RowBlock, pairs: NamePairs, n_classes: int) -> scipy.spa
     """Return what names add to the scores of rows with a weight of 1, in nats: (n, K)."""
     d = int(max(rows.features.max(initial=0), pairs.features.max(initial=0))) + 1
     held = np.ones(len(rows.features), np.float32), rows.features, rows.indptr
-    every = pairs.gains.astype(np.float32) / UNIT, (pairs.features, pairs.classes)
+    every = pairs.gains.astype(np.float32) * STEP, (pairs.features, pairs.classes)
     table = scipy.sparse.csr_matrix(every, shape=(d, n_classes))
     return scipy.sparse.csr_matrix(held, shape=(rows.n_rows, d)) @ table

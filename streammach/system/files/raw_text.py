@@ -188,6 +188,14 @@ def text_lines(path: str | os.PathLike[str]) -> Iterator[list[bytes]]:
         yield from raw.lines(MAX_ENTRY, LIST_BYTES)
 
 
+def numbered_lines(path: str | os.PathLike[str]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the lines of a list that are not empty, each with its number from 1, in pieces."""
+    before = 0
+    for lines in text_lines(path):
+        yield [(number, line) for number, line in enumerate(lines, before + 1) if line]
+        before += len(lines)
+
+
 def read_text(path: Path, limit: int) -> bytes | None:
     """Return the text in a regular file; None where it has more than so many bytes."""
     found = bytearray()

@@ -29,12 +29,14 @@ def rows_of(text):
 
 
 def sections():
-    """The keys that the page of JSON documents, by section."""
+    """The keys that the page of JSON documents, by section: what each item has before a colon."""
     parts = re.split(r"^## (.+)$", (REFERENCE / "json.md").read_text(), flags=re.M)
-    return {
-        name: [key for row in rows_of(text)[1:] for key in re.findall(r"`([^`]+)`", row[0])]
+    found = {
+        name: [key for item in re.split(r"^- ", text, flags=re.M)[1:]
+               for key in re.findall(r"`([^`]+)`", item.partition(":")[0])]
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    }  # fmt: skip
+    return {**found, "merge": found["train"]}
 
 
 def test_every_error_stands_in_the_table_of_exit_codes():

@@ -1,4 +1,4 @@
-"""The service of docs/how/serve.md in a process of its own, at a port that is free."""
+"""What hidden blocks of pages call, in place of a reader's keys and second terminal."""
 
 import json
 import signal
@@ -7,9 +7,30 @@ import sys
 import time
 import urllib.request
 
+import pytest
+
+import streammach as sm
+from streammach.system.errors import Interrupted
+
+
+class _Stop:
+    """A callback that stops a training, by a signal that no shell lets a process ignore."""
+
+    def on_epoch_end(self, state):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def stop_training(store, out, shape, **options):
+    """Train until the first epoch ends, as somebody who presses Ctrl-C then."""
+    with sm.Dataset.open(store) as data:
+        plan = sm.plan(data, memory="1GB", **shape)
+        trainer = sm.Trainer(plan, sm.TrainingOptions(**options), callbacks=[_Stop()])
+        with pytest.raises(Interrupted, match="saved step"):
+            trainer.fit(data, out)
+
 
 class Service:
-    """`streammach serve RUN`, from its start to its end."""
+    """`streammach serve RUN` in a process of its own, at a port that is free."""
 
     def __init__(self, run):
         command = [sys.executable, "-m", "streammach", "serve", run, "--port", "0", "--json"]

@@ -82,7 +82,7 @@ class RowBuffer:
 
     def room_for(self, block: RowBlock) -> int:
         """Return the bytes that the rows take with those of a block."""
-        tag_bytes = self._tag_bytes + (0 if block.tags is None else block.tags.n_bytes)
+        tag_bytes = self._tag_bytes + (0 if block.tags is None else block.tags.text_bytes)
         listed = self.listed or block.labels is not None
         labels = self._n_labels + block.lists.n_labels if listed else 0
         n_rows, nnz = self.n_rows + block.n_rows, self.nnz + block.nnz
@@ -108,7 +108,7 @@ class RowBuffer:
         )  # fmt: skip
         self._facts.append(bare.take(np.arange(block.n_rows)))
         self.listed |= block.labels is not None
-        self._tag_bytes += 0 if block.tags is None else block.tags.n_bytes
+        self._tag_bytes += 0 if block.tags is None else block.tags.text_bytes
         self._n_labels += block.lists.n_labels
         self.n_rows, self.nnz = rows.stop, values.stop
 

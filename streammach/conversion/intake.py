@@ -171,15 +171,13 @@ class Intake:
         tally.unknown_values = self._bad_rows.unknown_values
         tally.listed_bytes = self._bad_rows.save()
         with self._lock:  # other threads parse the next pieces meanwhile
-            names = {
-                table: self.vocabulary.names_since(table, n)
-                for table, n in zip(("labels", "features"), self._named, strict=True)
-            }
-        self._named = [n + len(new) for n, new in zip(self._named, names.values(), strict=True)]
+            names = self.vocabulary.label_names(), self.vocabulary.feature_names()
+        new = [own.part(n, len(own)) for own, n in zip(names, self._named, strict=True)]
+        self._named = [*map(len, names)]
         counts = self._count_ids(*self._named)
         added = {
-            table: (Packed.of(new.offsets), Packed.of(new.data), Packed.of(count))
-            for (table, new), count in zip(names.items(), counts, strict=True)
+            table: (Packed.of(own.offsets), Packed.of(own.data), Packed.of(count))
+            for table, own, count in zip(("labels", "features"), new, counts, strict=True)
         }
         state = SpillState(tally=tally, added=added)
         path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())

@@ -19,7 +19,7 @@ from streammach.inputs.source import Source
 from streammach.inputs.source_options import SourceOptions, paths_of
 from streammach.inputs.sources import agree_recipe, open_sources
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.rows.vocabulary import Vocabulary, by_frequency, permute_names
+from streammach.rows.vocabulary import Vocabulary, by_frequency
 from streammach.store.dataset import Dataset
 from streammach.store.root import Decided, Root
 from streammach.system.errors import clean
@@ -41,22 +41,16 @@ class RankedNames:
     @classmethod
     def of(cls, names: Names, counts: NDArray[np.int64], first: int = 0) -> RankedNames:
         """Return names; the first so many keep their ids."""
-        new = names
-        if first:
-            start = names.offsets[first]
-            new = Names(names.offsets[first:] - start, names.data[start:], "")
-        order = by_frequency(new, counts[first:])
-        if first:
-            order = np.concatenate([np.arange(first), first + order])
+        new = first + by_frequency(names.part(first, len(names)), counts[first:])
+        order = np.concatenate([np.arange(first), new])
         rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return cls(permute_names(names, order), counts[order], rank)
+        return cls(names.take(order), counts[order], rank)
 
     def frequent(self, least: int, first: int = 0) -> RankedNames:
         """Return the first names, and those that occur so often; ids of others lie behind."""
-        n, names = first + int(np.count_nonzero(self.counts[first:] >= least)), self.names
-        kept = Names(names.offsets[: n + 1], names.data[: names.offsets[n]], names.kind)
-        return RankedNames(kept, self.counts[:n], self.rank)
+        n = first + int(np.count_nonzero(self.counts[first:] >= least))
+        return RankedNames(self.names.part(0, n), self.counts[:n], self.rank)
 
 
 @dataclass(frozen=True)

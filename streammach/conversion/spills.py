@@ -189,7 +189,7 @@ def _encode_bin(
         }  # fmt: skip
     parts = {name: Packed.of(array, 1) for name, array in arrays.items() if array is not None}
     body = add_checksum(msgspec.msgpack.encode(parts))
-    n_tags = 0 if block.tags is None else block.tags.n_bytes
+    n_tags = 0 if block.tags is None else block.tags.text_bytes
     return body, (len(body), len(chosen), block.nnz, n_tags, block.lists.n_labels)
 
 

@@ -21,7 +21,7 @@ from streammach.inputs.source import (
     Source,
 )
 from streammach.rows.columns import SpacedColumns
-from streammach.rows.vocabulary import Vocabulary, permute_names
+from streammach.rows.vocabulary import Vocabulary
 from streammach.store.dataset import Dataset
 
 VALUE_BYTES, ROW_BYTES, NAME_COPIES = 20, 80, 4  # of a piece, and of what is looked up
@@ -110,7 +110,7 @@ def _columns(dataset: Dataset) -> MatrixColumns | None:
     owners[positions[positions >= 0]] = np.flatnonzero(positions >= 0)
     if (owners < 0).any():
         return None
-    return MatrixColumns(n, permute_names(dataset.features, owners))
+    return MatrixColumns(n, dataset.features.take(owners))
 
 
 @contextmanager

@@ -192,7 +192,7 @@ def of_features(model: Model, kept: NDArray[np.bool_], *, in_place: bool = False
         projection = projection[np.append(chosen, [spec.n_features, spec.n_features + 1])]
     return replace(
         model, spec=replace(spec, n_features=len(chosen), hashed_features=hashed), counts=counts,
-        features=model.features.some(kept),
+        features=model.features.take(np.flatnonzero(kept)),
         linear=None if model.linear is None else _linear_of(model.linear, kept),
         weights=weights if in_place else weights[rows], projection=projection,
         scale=None if model.scale is None else model.scale[first],

@@ -174,7 +174,7 @@ def _ids_of_labels(
         if labels is not None:
             others = labels < 0
             labels[others] = len(known) + np.arange(np.count_nonzero(others))
-            met.names = known.followed_by(dataset.labels.some(others))
+            met.names = known.followed_by(dataset.labels.take(np.flatnonzero(others)))
     return labels
 
 

@@ -83,7 +83,7 @@ class Columns:
 
     def _texts(self, columns: NDArray[np.int64]) -> Texts:
         if self._names is not None:
-            return Texts(self._names.offsets, np.asarray(self._names.data)).take(columns)
+            return self._names.take(columns)
         digits = columns.astype(bytes)
         data = digits.view(np.uint8)
         return Texts(ends(np.char.str_len(digits)), data[data != 0])

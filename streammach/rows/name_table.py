@@ -185,52 +185,41 @@ def pad_bytes(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([data, np.zeros(PADDING, np.uint8)])
 
 
-@kernel(allocates=True)
-def add_all(
-    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, out: Array
-) -> None:
-    """Write the ids of names into `out` int32 (n,); those not there are added, in their order.
+def find_names(
+    table: NameTable, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64],
+    spaces: NDArray[np.int32] | None = None, *, add: bool = False,
+) -> NDArray[np.int32]:  # fmt: skip
+    """Return the ids of names in padded bytes: int32 (n,); -1 where one is not there.
 
-    Parameters
-    ----------
-    table : NameTable
-        A table that has room.
-    data : uint8
-        The names, padded.
-    starts, ends : int64 (n,)
-        Where each is.
-    spaces : int32 (n,)
-        Its namespace.
+    With `add` those are added, in their order, for which the table has room. `spaces` are those of
+    the names, int32 (n,); they have none otherwise.
     """
-    mask = np.uint64(table.slots.shape[0] - 1)
-    states = np.empty(TOGETHER, np.uint64)
-    for k in range(starts.shape[0] + TOGETHER):
-        i = k - TOGETHER
-        if i >= 0:
-            size = ends[i] - starts[i]
-            state = states[k % TOGETHER]
-            out[i] = find_or_add(table, data, starts[i], size, np.int64(spaces[i]), state)
-        if k < starts.shape[0]:
-            state = hash_name(data, starts[k], ends[k] - starts[k], np.int64(spaces[k]))
-            states[k % TOGETHER] = state
-            prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
+    out = np.empty(len(starts), np.int32)
+    spaces = np.zeros(len(starts), np.int32) if spaces is None else spaces
+    find_all(table, data, starts, ends, spaces, add, out)
+    return out
 
 
 @kernel(allocates=True)
-def find_all(table: NameTable, offsets: Array, data: Array, out: Array) -> None:
-    """Write the id of every name of a list, or -1, into `out` int32 (n,)."""
-    mask, n = np.uint64(table.slots.shape[0] - 1), offsets.shape[0] - 1
+def find_all(
+    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, add: bool, out: Array
+) -> None:
+    """Write what :func:`find_names` returns to `out`; others may add names meanwhile."""
+    mask, n = np.uint64(table.slots.shape[0] - 1), starts.shape[0]
     states = np.empty(TOGETHER, np.uint64)
     for k in range(n + TOGETHER):
         i, soon = k - TOGETHER, k - TOGETHER // 2
         if i >= 0:
-            start, size = offsets[i], offsets[i + 1] - offsets[i]
-            out[i], _ = find(table, data, start, size, NO_SPACE, states[k % TOGETHER])
+            size, space, state = ends[i] - starts[i], np.int64(spaces[i]), states[k % TOGETHER]
+            if add:
+                out[i] = find_or_add(table, data, starts[i], size, space, state)
+            else:
+                out[i], _ = find(table, data, starts[i], size, space, state)
         if 0 <= soon < n:  # its slot has come: ask for where its bytes are
             slot = slot_of(states[soon % TOGETHER], mask)
             prefetch(table.starts, np.int64(table.slots[slot, 1] & LOW32))
         if k < n:
-            state = hash_name(data, offsets[k], offsets[k + 1] - offsets[k], NO_SPACE)
+            state = hash_name(data, starts[k], ends[k] - starts[k], np.int64(spaces[k]))
             states[k % TOGETHER] = state
             prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
 

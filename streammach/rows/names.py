@@ -19,7 +19,7 @@ from streammach.rows.name_table import (
     SLOT_BYTES,
     NameTable,
     capacity_for,
-    find_all,
+    find_names,
     index_all,
     pad_bytes,
 )
@@ -41,17 +41,12 @@ UTF8 = "utf-8", "surrogatepass"
 
 
 @dataclass(frozen=True)
-class Names:
+class Names(Texts):
     """An immutable list of names by id."""
 
-    offsets: NDArray[np.int64]  # int64 (n + 1,): where each name starts in `data`
-    data: NDArray[np.uint8]  # uint8 (sum of lengths,): the bytes of all names, one after another
     # `integer` when every name is a decimal integer in its usual form, `utf8` when all are valid
     # UTF-8, else `bytes`; it decides in which type :meth:`label` gives them back
     kind: str
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
     def __getitem__(self, i: Any) -> Any:
         """Return the name at a place, from the end if it is below 0, or those of a slice."""
@@ -72,13 +67,6 @@ class Names:
         """Return name `i` in the type that the user gave: int, str or bytes."""
         return values_of([self.raw(i)], self.kind)[0]
 
-    def raws(self, ids: NDArray[np.int64]) -> list[bytes]:
-        """Return the bytes of names by their ids int64 (n,)."""
-        data: Any = self.data
-        view, starts, ends = memoryview(data), self.offsets[ids], self.offsets[ids + 1]
-        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
-        return [bytes(view[start:stop]) for start, stop in pairs]
-
     def values(self, ids: NDArray[np.int64]) -> list[Label]:
         """Return names by their ids int64 (n,), in the type that the user gave."""
         return values_of(self.raws(ids), self.kind)
@@ -88,11 +76,6 @@ class Names:
         """Bytes that the list takes in memory."""
         return self.offsets.nbytes + self.data.nbytes
 
-    @property
-    def text_bytes(self) -> int:
-        """Bytes of the names themselves."""
-        return self.data.nbytes
-
     @classmethod
     def of(cls, names: Iterable[Label]) -> Names:
         """Return the list of the given names, in their order."""
@@ -100,16 +83,10 @@ class Names:
         data = texts.data.copy()
         return cls(texts.offsets, data, kind_of(texts.offsets, data))
 
-    def some(self, kept: NDArray[np.bool_]) -> Names:
-        """Return the list of some of the names, bool (n,), in their order, of the same kind."""
-        found = Texts(self.offsets, np.asarray(self.data)).take(np.flatnonzero(kept))
-        return Names(found.offsets, found.data, self.kind)
-
     def followed_by(self, more: Names) -> Names:
         """Return the names of this list and then those of another one, of the kind of all."""
-        offsets = np.concatenate([self.offsets, self.offsets[-1] + more.offsets[1:]])
-        data = np.concatenate([np.asarray(self.data), more.data])
-        return Names(offsets, data, kind_of(offsets, data))
+        both = Texts.concat([self, more])
+        return Names(both.offsets, both.data, kind_of(both.offsets, both.data))
 
     def sound(self) -> bool:
         """Return whether a list from a file has names within the bytes, of its kind, not long."""
@@ -202,9 +179,7 @@ class NameIndex:
         return self._find(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
 
     def _find(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
-        out = np.empty(len(offsets) - 1, np.int32)
-        find_all(self._table, offsets, text, out)
-        return out
+        return find_names(self._table, text, offsets[:-1], offsets[1:])
 
 
 def values_of(raws: list[bytes], kind: str) -> list[Label]:

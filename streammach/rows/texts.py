@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ from streammach.system.jit import Array, kernel
 class Texts:
     """Byte strings, one for each row."""
 
-    # int64 (n + 1,): where each one starts in `data`, and where the last one ends
+    # int64 (n + 1,): where each one starts in `data`, from 0, and where the last one ends
     offsets: NDArray[np.int64]
-    data: NDArray[np.uint8]  # uint8 (bytes,): their bytes
+    data: NDArray[np.uint8]  # uint8 (bytes,): their bytes, one after another
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -29,40 +29,42 @@ class Texts:
         raws = list(texts)
         offsets = np.zeros(len(raws) + 1, np.int64)
         np.cumsum([len(raw) for raw in raws], out=offsets[1:])
-        return cls(offsets, np.frombuffer(b"".join(raws), np.uint8))
+        return Texts(offsets, np.frombuffer(b"".join(raws), np.uint8))
 
-    @classmethod
-    def concat(cls, parts: Sequence[Texts]) -> Texts:
+    @staticmethod
+    def concat(parts: Sequence[Texts]) -> Texts:
         """Return the strings of all parts, one after the other."""
-        before = np.cumsum([0, *(part.n_bytes for part in parts)])
-        ends = [p.offsets[1:] - p.offsets[0] + b for p, b in zip(parts, before[:-1], strict=True)]
-        data = [part.data[part.offsets[0] : part.offsets[-1]] for part in parts]
-        return cls(np.concatenate([[0], *ends]), np.concatenate(data))
+        before = np.cumsum([0, *(part.text_bytes for part in parts)])
+        ends = [part.offsets[1:] + b for part, b in zip(parts, before[:-1], strict=True)]
+        return Texts(np.concatenate([[0], *ends]), np.concatenate([part.data for part in parts]))
 
     @property
-    def n_bytes(self) -> int:
+    def text_bytes(self) -> int:
         """Bytes of the strings themselves."""
-        return int(self.offsets[-1] - self.offsets[0])
+        return self.data.nbytes
 
-    def part(self, start: int, stop: int) -> Texts:
-        """Return strings ``start:stop`` as views."""
-        return Texts(self.offsets[start : stop + 1], self.data)
+    def part(self, start: int, stop: int) -> Self:
+        """Return strings ``start:stop``; their bytes are a view."""
+        first, last = self.offsets[[start, stop]].tolist()
+        offsets = self.offsets[start : stop + 1] - first
+        return replace(self, offsets=offsets, data=self.data[first:last])
 
-    def take(self, chosen: NDArray[np.int64]) -> Texts:
+    def take(self, chosen: NDArray[np.int64]) -> Self:
         """Return copies of the chosen strings, in that order."""
         starts = self.offsets[:-1][chosen]
         offsets = np.zeros(len(chosen) + 1, np.int64)
         np.cumsum(self.offsets[1:][chosen] - starts, out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)
-        copy_texts(self.data, starts, offsets, data)
-        return Texts(offsets, data)
+        copy_texts(np.asarray(self.data), starts, offsets, data)
+        return replace(self, offsets=offsets, data=data)
 
-    def raws(self) -> list[bytes]:
-        """Return the strings."""
-        first = int(self.offsets[0])
-        data = self.data[first : int(self.offsets[-1])].tobytes()
-        ends = (self.offsets - first).tolist()
-        return [data[a:b] for a, b in itertools.pairwise(ends)]
+    def raws(self, ids: NDArray[Any] | None = None) -> list[bytes]:
+        """Return the strings, or those with some ids int (n,)."""
+        starts, ends = self.offsets[:-1], self.offsets[1:]
+        pairs = (starts, ends) if ids is None else (starts[ids], ends[ids])
+        data: Any = self.data
+        view = memoryview(data)
+        return [bytes(view[a:b]) for a, b in zip(*(x.tolist() for x in pairs), strict=True)]
 
 
 @kernel()

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from streammach.rows.name_table import (
     NO_SPACE,
     NameTable,
-    add_all,
-    find,
-    find_all,
+    find_names,
     find_or_add,
     grow_table,
     hash_name,
@@ -24,6 +22,8 @@ from streammach.rows.texts import Texts
 from streammach.system.errors import StoreError
 from streammach.system.forks import ForkSafeLock
 from streammach.system.jit import Array, kernel
+
+HAT = np.array([SEPARATOR], np.uint8)
 
 
 class Vocabulary:
@@ -69,17 +69,13 @@ class Vocabulary:
         """Return the ids of namespaces, as :meth:`label_ids` does: int32 (n,)."""
         return self.whole_ids("spaces", Texts.of(names), add=self.add_features)
 
-    def whole_ids(self, table: str, names: Names | Texts, *, add: bool) -> NDArray[np.int32]:
+    def whole_ids(self, table: str, names: Texts, *, add: bool) -> NDArray[np.int32]:
         """Return the ids of names without a namespace in a table; new ones are added or -1."""
-        data, out = pad_bytes(names.data), np.empty(len(names), np.int32)
-        if not add:
-            find_all(getattr(self, table), names.offsets, data, out)
-            return out
-        into = grow_table(getattr(self, table), len(names), len(names.data))
-        setattr(self, table, into)
-        spaces = np.zeros(len(names), np.int32)
-        add_all(into, data, names.offsets[:-1], names.offsets[1:], spaces, out)
-        return out
+        if add:
+            into = grow_table(getattr(self, table), len(names), names.text_bytes)
+            setattr(self, table, into)
+        starts, ends = names.offsets[:-1], names.offsets[1:]
+        return find_names(getattr(self, table), pad_bytes(names.data), starts, ends, add=add)
 
     def label_names(self) -> Names:
         """Return the labels in the order of their ids."""
@@ -92,12 +88,6 @@ class Vocabulary:
         """Return the features as ``namespace^name`` in the order of their ids."""
         return _names_list(self.features, self.spaces)
 
-    def names_since(self, table: str, first: int) -> Names:
-        """Return the names of ``labels`` or ``features`` whose ids are `first` or more."""
-        names = self.label_names() if table == "labels" else self.feature_names()
-        start = names.offsets[first]
-        return Names(names.offsets[first:] - start, names.data[start:], "")
-
     def take_in(self, table: str, names: Names) -> bool:
         """Add new names to ``labels`` or ``features``; return whether all of them were new."""
         before = self.n_labels + self.n_features
@@ -108,14 +98,14 @@ class Vocabulary:
         return self.n_labels + self.n_features == before + len(names)
 
     def _add_features(self, names: Names) -> None:
-        data, out = pad_bytes(names.data), np.empty(len(names), np.int32)
-        self.features = grow_table(self.features, len(names), len(names.data))
+        data = pad_bytes(names.data)
+        self.features = grow_table(self.features, len(names), names.text_bytes)
         starts, owners = names.offsets[:-1].copy(), np.zeros(len(names), np.int32)
         done = 0
         while done < len(names):  # stops where the table of namespaces is full
             done = _cut_at_spaces(self.spaces, names.offsets, data, done, starts, owners)
             self.spaces = grow_table(self.spaces, 1, MAX_NAME)
-        add_all(self.features, data, starts, names.offsets[1:], owners, out)
+        find_names(self.features, data, starts, names.offsets[1:], owners, add=True)
 
     @property
     def n_bytes(self) -> int:
@@ -148,44 +138,31 @@ def _cut_at_spaces(
 
 
 @kernel()
-def _composed_sizes(table: NameTable, spaces: NameTable, offsets: Array) -> None:
-    """Write where each composed name starts into `offsets` int64 (n + 1,)."""
-    for i in range(table.used[0]):
-        size = table.starts[i + 1] - table.starts[i]
-        if table.spaces[i] > 0:
-            s = table.spaces[i] - 1
-            size += spaces.starts[s + 1] - spaces.starts[s] + 1
-        else:
-            for q in range(table.starts[i], table.starts[i + 1]):
-                if table.arena[q] == SEPARATOR:
-                    size += 1
-                    break
-        offsets[i + 1] = offsets[i] + size
-
-
-@kernel()
 def _compose(table: NameTable, spaces: NameTable, offsets: Array, data: Array) -> None:
-    """Write the composed names into `data` uint8."""
+    """Write where composed names start to `offsets` int64 (n + 1,), and them where `data` is."""
     for i in range(table.used[0]):
-        p = offsets[i]
-        if table.spaces[i] > 0:
-            s = table.spaces[i] - 1
-            for q in range(spaces.starts[s], spaces.starts[s + 1]):
-                data[p] = spaces.arena[q]
-                p += 1
-        if offsets[i + 1] - p > table.starts[i + 1] - table.starts[i]:
-            data[p] = SEPARATOR
-            p += 1
+        p, s, parted = offsets[i], table.spaces[i] - 1, table.spaces[i] > 0
+        if parted:
+            p = _put(data, p, spaces.arena, spaces.starts[s], spaces.starts[s + 1])
         for q in range(table.starts[i], table.starts[i + 1]):
-            data[p] = table.arena[q]
-            p += 1
+            parted = parted or table.arena[q] == SEPARATOR
+        if parted:
+            p = _put(data, p, HAT, 0, 1)
+        offsets[i + 1] = _put(data, p, table.arena, table.starts[i], table.starts[i + 1])
+
+
+@kernel(inline=True)
+def _put(data: Array, p: int, arena: Array, first: int, last: int) -> Any:
+    """Write bytes of an arena at `p`, unless `data` is empty; return the place behind them."""
+    for q in range(first, last if p < data.shape[0] else first):
+        data[p + q - first] = arena[q]
+    return p + last - first
 
 
 def _names_list(table: NameTable, spaces: NameTable) -> Names:
     offsets = np.zeros(int(table.used[0]) + 1, np.int64)
-    _composed_sizes(table, spaces, offsets)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    _compose(table, spaces, offsets, data)
+    for _ in range(2):  # how long they are, then they
+        _compose(table, spaces, offsets, data := np.empty(int(offsets[-1]), np.uint8))
     return Names(offsets, data, kind_of(offsets, data))
 
 
@@ -209,12 +186,6 @@ def _heads(offsets: Array, data: Array, heads: Array) -> None:
         for q in range(min(offsets[i + 1] - offsets[i], 16)):
             byte = np.uint64(data[offsets[i] + q])
             heads[i, q // 8] |= byte << np.uint64(56 - 8 * (q % 8))
-
-
-def permute_names(names: Names, order: NDArray[np.int64]) -> Names:
-    """Return the list whose name `new` is ``names[order[new]]``."""
-    found = Texts(names.offsets, names.data).take(order)
-    return Names(found.offsets, found.data, names.kind)
 
 
 NO_IDS = np.empty(0, np.int32)
@@ -281,13 +252,13 @@ class LocalNames:
             return
         start, end = int(table.starts[first]), int(table.used[1])
         data, edges = pad_bytes(table.arena[start:end]), table.starts[first : n + 1] - start
-        owners, ids = table.spaces[first:n].copy(), np.empty(n - first, np.int32)
+        owners = table.spaces[first:n].copy()
         if name == "features":
             owners = np.append(np.int32(0), self._ids["spaces"] + np.int32(1))[owners]
         # Most are there. Looking does not wait for others who add: what it misses is added below.
-        _find_each(getattr(self._whole, name), data, edges, owners, ids)
+        ids = find_names(getattr(self._whole, name), data, edges[:-1], edges[1:], owners)
         new = np.flatnonzero(ids < 0)
-        starts, ends, added = edges[:-1][new], edges[1:][new], ids[new]
+        starts, ends = edges[:-1][new], edges[1:][new]
         if len(new):
             with lock:
                 into = getattr(self._whole, name)
@@ -296,15 +267,5 @@ class LocalNames:
                     # whoever looks at the old bytes must not meet names that these lack
                     larger = larger._replace(slots=into.slots.copy())
                 setattr(self._whole, name, larger)
-                add_all(larger, data, starts, ends, owners[new], added)
-            ids[new] = added
+                ids[new] = find_names(larger, data, starts, ends, owners[new], add=True)
         self._ids[name] = np.concatenate([known, ids])
-
-
-@kernel()
-def _find_each(table: NameTable, data: Array, edges: Array, spaces: Array, out: Array) -> None:
-    """Write the id of each name, or -1, into `out` int32 (n,); others may add names meanwhile."""
-    for i in range(out.shape[0]):
-        start, size, space = edges[i], edges[i + 1] - edges[i], np.int64(spaces[i])
-        state = hash_name(data, start, size, space)
-        out[i], _ = find(table, data, start, size, space, state)

@@ -98,7 +98,7 @@ def _add_words(dataset: Dataset, names: ClassNames) -> Names:
     spaces = [column.namespace for column in recipe.columns if column.role == "text"]
     wanted = Names.of(f"{space}^{word}".encode() for space in spaces for word in every)
     new = (known.ids_of(wanted) < 0) & (np.diff(wanted.offsets) <= MAX_NAME)
-    return known.followed_by(wanted.some(new))
+    return known.followed_by(wanted.take(np.flatnonzero(new)))
 
 
 def _by_class(given: LabelNames, ids: NDArray[np.int32]) -> ClassNames:

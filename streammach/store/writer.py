@@ -110,9 +110,8 @@ class RowsWriter(ABC):
             more["weight"] = rows.importance
         if "tag/bytes" in arrays:
             tags = rows.tags or Texts.of([b""] * rows.n_rows)
-            before = arrays["tag/bytes"].n_values - tags.offsets[0]
-            more["tag/offsets"] = tags.offsets[1:] + before
-            more["tag/bytes"] = tags.data[tags.offsets[0] : tags.offsets[-1]]
+            more["tag/offsets"] = tags.offsets[1:] + arrays["tag/bytes"].n_values
+            more["tag/bytes"] = tags.data
         return [(arrays[n], chunk) for n, some in more.items() for chunk in arrays[n].cut(some)]
 
     @staticmethod

@@ -219,7 +219,7 @@ def add_classes(
     assert met.names is not None
     new_labels = np.zeros(len(met.names), np.bool_)
     new_labels[len(model.labels) + present] = True
-    labels = met.names.some(new_labels)
+    labels = met.names.take(np.flatnonzero(new_labels))
     tell("add", 0, 0)
     _, backend = open_to_predict(
         fallback(), model.spec, dense=model.dense, threads=threads, weights=model.hashed_arrays,

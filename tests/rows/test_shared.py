@@ -81,7 +81,7 @@ def test_names_taken_in_again_have_the_same_ids():
     assert vocabulary.take_in("features", names)
     listed = vocabulary.feature_names()
     assert [listed.raw(i) for i in range(5)] == [names.raw(i) for i in range(5)]
-    since = vocabulary.names_since("features", 3)
+    since = vocabulary.feature_names().part(3, vocabulary.n_features)
     assert [since.raw(i) for i in range(len(since))] == [b"plain", b"v^x"]
     assert not vocabulary.take_in("features", Names.of(["w^y"]))
     assert vocabulary.take_in("labels", Names.of(["1", "2"]))

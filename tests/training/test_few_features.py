@@ -43,7 +43,7 @@ def narrow(model):
     """The hashed models alone, as a model of their features."""
     kept = np.arange(model.spec.n_features) < FIRST
     spec = replace(model.spec, n_features=FIRST, hashed_features=UNSET)
-    names = model.features.some(kept)
+    names = model.features.take(np.flatnonzero(kept))
     return replace(model, spec=spec, features=names, counts=None, estimator="logsum")
 
 

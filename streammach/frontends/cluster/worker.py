@@ -8,11 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
@@ -169,7 +167,7 @@ class _RangeRanker:
         if isinstance(wanted, PredictionRequest):
             allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
             with closing(rank_blocks(predictor.scorers, blocks, wanted, allowed, check)) as parts:
-                return seen, [_with_own_tags(part) for part in parts], []
+                return seen, [*parts], []
         measured = list[BlockSums]()
         for block in blocks:
             assert self._measured is not None, "it was asked for"
@@ -177,12 +175,6 @@ class _RangeRanker:
             measured.append(self._measured.count(ranked))
             check(seen.rows)
         return seen, [], measured
-
-
-def _with_own_tags(part: Predictions) -> Predictions:
-    """Return predictions that hold no bytes of tags but their own: they are sent."""
-    tags = None if part.tags is None else part.tags.take(np.arange(len(part.rows)))
-    return replace(part, tags=tags)
 
 
 class LastRanker:

@@ -119,8 +119,7 @@ class PartialFits:
         if len(stream.features) > stream.room:
             what = f"{stream.room:,} features fit the memory, others are left out: memory"
             warnings.warn(what, stacklevel=4)
-            kept = np.arange(len(stream.features)) < stream.room
-            stream.features = stream.features.some(kept)
+            stream.features = stream.features.part(0, stream.room)
             self._vocabulary = Vocabulary(None, stream.features, add_features=False)
         return block.with_values((block.features >= 0) & (block.features < stream.room))
 

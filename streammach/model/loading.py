@@ -78,9 +78,8 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
             continue
         arrays[name] = decode(arrays[name], coded, arrays.get(LIST_STARTS.get(name, "")))
         if arrays[name].dtype == np.float32:
-            largest = np.zeros(1, np.int64)
-            look_at_numbers(np.ascontiguousarray(arrays[name]).reshape(-1), NO_SIGN, largest)
-            if largest[0] >= INFINITE:
+            flat = np.ascontiguousarray(arrays[name]).reshape(-1)
+            if look_at_numbers(flat, NO_SIGN) >= INFINITE:
                 raise ValueError(f"the {name} are not finite")
     if LABEL_SAYS in arrays:
         says = arrays[LABEL_SAYS]

@@ -105,7 +105,7 @@ def _look(crc: google_crc32c.Checksum, piece: NDArray[Any], largest: NDArray[np.
     """Take a piece (n,) of a file into its checksum, and the largest bits of a float32."""
     crc.update(piece.view(np.uint8))
     if piece.dtype == np.float32:
-        look_at_numbers(piece, NO_SIGN, largest)
+        largest[0] = max(largest[0], look_at_numbers(piece, NO_SIGN))
 
 
 def header_bytes(arrays: dict[str, NDArray[Any]]) -> bytes:

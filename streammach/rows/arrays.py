@@ -84,24 +84,23 @@ INFINITE = 0x7F800000  # what a float32 that is no finite number has there at le
 
 
 @kernel()
-def look_at_ids(ids: Array, seen: Array) -> None:
-    """Take ids int32 (n,) into `seen` int64 (2,): their largest, and where they do not rise."""
+def look_at_ids(ids: Array) -> Any:
+    """Return the largest of ids int32 (n,), 0 of none, and at how many places they do not rise."""
     # Negative ids count as large ones.
-    falls, largest = np.uint32(0), np.uint32(ids[0])
+    falls, largest = np.uint32(0), np.uint32(ids[0] if ids.shape[0] > 0 else 0)
     for p in range(1, ids.shape[0]):
         falls += np.uint32(ids[p] <= ids[p - 1])
         largest = max(largest, np.uint32(ids[p]))
-    seen[0] = max(seen[0], np.int64(largest))
-    seen[1] += falls
+    return np.int64(largest), np.int64(falls)
 
 
 @kernel()
-def look_at_numbers(numbers: Array, kept: Number, seen: Array) -> None:
-    """Take some float32 into `seen` int64 (1,): the largest of their bits, of those in `kept`."""
+def look_at_numbers(numbers: Array, kept: Number) -> Any:
+    """Return the largest of the bits of float32 (n,), of those in `kept`."""
     words, largest = numbers.view(np.uint32), np.uint32(0)
     for p in range(words.shape[0]):
         largest = max(largest, words[p] & kept)
-    seen[0] = max(seen[0], np.int64(largest))
+    return np.int64(largest)
 
 
 SHORT = 16  # numbers that are put in their places one by one

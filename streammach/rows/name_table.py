@@ -196,25 +196,24 @@ def find_names(
     """
     out = np.empty(len(starts), np.int32)
     spaces = np.zeros(len(starts), np.int32) if spaces is None else spaces
-    find_all(table, data, starts, ends, spaces, add, out)
+    find_all(table, data, starts, ends, spaces, out)
+    if add:
+        add_missing(table, data, starts, ends, spaces, out)
     return out
 
 
 @kernel(allocates=True)
 def find_all(
-    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, add: bool, out: Array
+    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, out: Array
 ) -> None:
-    """Write what :func:`find_names` returns to `out`; others may add names meanwhile."""
+    """Write the id of each name, or -1, into `out` int32 (n,); others may add names meanwhile."""
     mask, n = np.uint64(table.slots.shape[0] - 1), starts.shape[0]
     states = np.empty(TOGETHER, np.uint64)
     for k in range(n + TOGETHER):
         i, soon = k - TOGETHER, k - TOGETHER // 2
         if i >= 0:
             size, space, state = ends[i] - starts[i], np.int64(spaces[i]), states[k % TOGETHER]
-            if add:
-                out[i] = find_or_add(table, data, starts[i], size, space, state)
-            else:
-                out[i], _ = find(table, data, starts[i], size, space, state)
+            out[i], _ = find(table, data, starts[i], size, space, state)
         if 0 <= soon < n:  # its slot has come: ask for where its bytes are
             slot = slot_of(states[soon % TOGETHER], mask)
             prefetch(table.starts, np.int64(table.slots[slot, 1] & LOW32))
@@ -222,6 +221,18 @@ def find_all(
             state = hash_name(data, starts[k], ends[k] - starts[k], np.int64(spaces[k]))
             states[k % TOGETHER] = state
             prefetch(table.slots, np.int64(slot_of(state, mask)) * 2)
+
+
+@kernel()
+def add_missing(
+    table: NameTable, data: Array, starts: Array, ends: Array, spaces: Array, out: Array
+) -> None:
+    """Add the names whose id in `out` int32 (n,) is -1, in their order; the table has room."""
+    for i in range(out.shape[0]):
+        if out[i] < 0:
+            size, space = ends[i] - starts[i], np.int64(spaces[i])
+            state = hash_name(data, starts[i], size, space)
+            out[i] = find_or_add(table, data, starts[i], size, space, state)
 
 
 @kernel()

@@ -15,17 +15,17 @@ from streammach.options.formats import STORE_FORMAT
 from streammach.store.blobs import CONVERT_AGAIN, Blobs, damage_error, is_remote
 from streammach.store.root import MOST_ROWS, Root
 from streammach.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
-from streammach.store.writer import MAX_ARRAY_DOCUMENT, MAX_DOCUMENT, MAX_MANIFEST, Manifest
+from streammach.store.writer import (
+    MAX_ARRAY_DOCUMENT,
+    MAX_DOCUMENT,
+    MAX_MANIFEST,
+    Manifest,
+    array_of,
+)
 from streammach.system.errors import DiskError, StoreError, UsageError, clean
 from streammach.system.files.reading import read_small, sha256
 
 NO_STORE = "it is no store that streammach made"
-# How an array is cut: the codec of its shards, their chunks, and the shards themselves.
-OF_ARRAYS = ("shape", "data_type", "codecs")
-STORED_AS = "sharding_indexed", [CHUNK], {
-    "name": "regular", "configuration": {"chunk_shape": [CHUNK * SHARD_CHUNKS]},
-}  # fmt: skip
-CODECS = ["bytes", "blosc", "crc32c"]  # of its chunks
 VALUES = "uint8", "float32"
 OPTIONAL = ("weight", "tag/offsets", "tag/bytes", "features/column")
 
@@ -130,24 +130,19 @@ def _open_array(
     blobs: Blobs, name: str, manifest: Manifest, documents: Mapping[str, bytes],
     types: tuple[str, ...],
 ) -> ArrayReader:  # fmt: skip
-    document = _document(blobs.place, name, documents)
-    sound = False
-    try:
-        (n_values,), data_type, (sharding,) = (document[x] for x in OF_ARRAYS)
-        cut = sharding["name"], sharding["configuration"]["chunk_shape"], document["chunk_grid"]
-        codecs = [inner["name"] for inner in sharding["configuration"]["codecs"]]
-        sound = cut == STORED_AS and type(n_values) is int and 0 <= n_values <= MOST_ROWS
-        sound = sound and codecs == CODECS and data_type in types
-    except (ValueError, KeyError, TypeError):
-        pass
-    if not sound:
+    document, stored = _document(blobs.place, name, documents), None
+    match document.get("shape"), document.get("data_type"):
+        case [int(n)], str(kind) if 0 <= n <= MOST_ROWS and kind in types:
+            stored = array_of(n, np.dtype(kind))
+    if document != stored:
         raise damage_error(blobs.place, f"{name} is not stored as this format stores it")
+    (n_values,), dtype = document["shape"], np.dtype(document["data_type"])
     start = f"{name}/"
     files = {n[len(start) :]: f for n, f in manifest.files.items() if n.startswith(start)}
     n_shards = -(-n_values // (CHUNK * SHARD_CHUNKS))
     if len(files) != n_shards or files.keys() != {f"c/{i}" for i in range(n_shards)}:
         raise damage_error(blobs.place, f"{name} has {len(files):,} files for {n_values:,} values")
-    return ArrayReader(blobs, name, np.dtype(data_type), n_values, files)
+    return ArrayReader(blobs, name, dtype, n_values, files)
 
 
 def kind_of_names(folder: Path, group: str, documents: Mapping[str, bytes]) -> Kind:

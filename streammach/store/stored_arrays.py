@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,6 @@ SMALL_BYTES = 1 << 20  # of a shard whose digest is compared when it is opened
 CRC_BYTES = 4
 INDEX_BYTES = 16 * SHARD_CHUNKS + CRC_BYTES
 BLOSC_HEADER = struct.Struct("<4s3I")  # flags; bytes decoded, of a block, encoded
-Look = Callable[[NDArray[Any]], None]
 
 blosc.use_threads = False  # with its own threads the encoded bytes differ from run to run
 
@@ -178,13 +177,8 @@ class ArrayReader:
         self._indices: dict[int, NDArray[np.uint64]] = {}
         self._local = threading.local()
 
-    def read(
-        self, start: int, stop: int, out: NDArray[Any] | None = None, look: Look | None = None
-    ) -> NDArray[Any]:
-        """Return values ``start:stop``; `look` is called with them, chunk by chunk.
-
-        `out` is array (stop - start,).
-        """
+    def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return values ``start:stop``, in `out` (stop - start,) if it is given."""
         if out is None:
             out = np.empty(stop - start, self.dtype)
         for chunk in range(start // CHUNK, -(-stop // CHUNK)):
@@ -196,8 +190,6 @@ class ArrayReader:
                 whole = self._scratch()
                 self._decode(chunk, whole)
                 out[a - start : b - start] = whole[a - first : b - first]
-            if look is not None:
-                look(out[max(a - start - 1, 0) : b - start])
         return out
 
     def verify(self, *, deep: bool) -> Iterator[str]:
@@ -317,17 +309,13 @@ class ArrayInMemory:
         self.n_values = stop
         return []
 
-    def read(
-        self, start: int, stop: int, out: NDArray[Any] | None = None, look: Look | None = None
-    ) -> NDArray[Any]:
+    def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return values ``start:stop``, as a view where there is no `out` to receive them."""
         found = self.values[start:stop]
-        if out is not None:
-            out[:] = found
-            found = out
-        if look is not None:
-            look(found)
-        return found
+        if out is None:
+            return found
+        out[:] = found
+        return out
 
 
 ReadArray = ArrayReader | ArrayInMemory

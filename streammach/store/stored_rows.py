@@ -1,8 +1,8 @@
 """Reads the rows of a store: values, labels, importances and origins, checked as they are read.
 
 Kernels compute and check nothing, and a store may come from a stranger who wrote right checksums:
-nothing that was checked leads out of bounds. Each chunk is looked at when it was decoded, and
-numbers are compared as integers of a word, many at a time.
+nothing that was checked leads out of bounds. Numbers are compared as integers of a word, many at a
+time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streammach.rows.names import MAX_NAME
 from streammach.rows.texts import Texts
 from streammach.store.blobs import damage_error
 from streammach.store.root import Root
-from streammach.store.stored_arrays import Look, ReadArray
+from streammach.store.stored_arrays import ReadArray
 from streammach.system.jit import Array, kernel
 from streammach.system.progress import Told
 
@@ -61,17 +61,10 @@ def longest_row(indptr: Array) -> Any:
     return np.int64(-1) if falling else longest
 
 
-def _ids(largest_and_falls: NDArray[np.int64]) -> Look:
-    return lambda some: look_at_ids(some, largest_and_falls)
-
-
-def _numbers(bits: Any, largest: NDArray[np.int64]) -> Look:
-    return lambda some: look_at_numbers(some, bits, largest)
-
-
-def _rise(falls: int, indptr: NDArray[np.int64], ids: NDArray[np.int32]) -> bool:
-    """Return whether ids fall nowhere but where rows start."""
-    return not falls or falls == falls_between_rows(indptr, ids)
+def _are_sound(ids: NDArray[np.int32], indptr: NDArray[np.int64], n: int) -> bool:
+    """Return whether ids are below n, and fall nowhere but where rows start."""
+    largest, falls = look_at_ids(ids)
+    return largest < n and (not falls or falls == falls_between_rows(indptr, ids))
 
 
 class StoredRows:
@@ -139,31 +132,31 @@ class StoredRows:
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
         arrays, root, key = self._arrays, self.root, (start, stop, len(rows.features) > 0)
-        fresh = key not in self._checked
-        ids, classes = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        values, importance = np.zeros(1, np.int64), np.zeros(1, np.int64)
         if len(rows.features) > 0:
-            arrays["X/indices"].read(a, b, rows.features, _ids(ids) if fresh else None)
-        look = _numbers(NO_SIGN, values) if fresh and self._float else None
-        arrays["X/data"].read(a, b, rows.values, look)
+            arrays["X/indices"].read(a, b, rows.features)
+        arrays["X/data"].read(a, b, rows.values)
         if not self.listed:
-            arrays["y"].read(start, stop, rows.classes, _ids(classes) if fresh else None)
+            arrays["y"].read(start, stop, rows.classes)
         if rows.importance is not None:
-            self._read_importance(start, stop, rows, _numbers(ALL, importance) if fresh else None)
-        if fresh:
-            rising = ids[0] < root.features and _rise(ids[1], indptr, rows.features)
-            self._check(rising, "ids of features", start, stop)
-            self._check(values[0] < INFINITE, "values", start, stop)
-            self._check(classes[0] < root.classes, "ids of classes", start, stop)
-            self._check(importance[0] <= MOST_WEIGHT, "importances", start, stop)
-            self._checked.add(key)
+            self._read_importance(start, stop, rows)
+        if key in self._checked:
+            return
+        rising = _are_sound(rows.features, indptr, root.features)
+        self._check(rising, "ids of features", start, stop)
+        finite = not self._float or look_at_numbers(rows.values, NO_SIGN) < INFINITE
+        self._check(finite, "values", start, stop)
+        known = self.listed or look_at_ids(rows.classes)[0] < root.classes
+        self._check(known, "ids of classes", start, stop)
+        self._checked.add(key)
 
-    def _read_importance(self, start: int, stop: int, rows: RowBlock, look: Look | None) -> None:
+    def _read_importance(self, start: int, stop: int, rows: RowBlock) -> None:
         """Read what rows count for, times the weights of their classes where there are any."""
         importance = rows.importance
         assert importance is not None, "room for it"
         if "weight" in self._arrays:
-            self._arrays["weight"].read(start, stop, importance, look)
+            self._arrays["weight"].read(start, stop, importance)
+            right = look_at_numbers(importance, ALL) <= MOST_WEIGHT
+            self._check(right, "importances", start, stop)
         else:
             importance[:] = 1
         self.weigh_by_class(rows)
@@ -185,7 +178,7 @@ class StoredRows:
         )  # fmt: skip
         if not self.listed:
             self._arrays["y"].read(start, stop, rows.classes)
-        self._read_importance(start, stop, rows, None)
+        self._read_importance(start, stop, rows)
         return rows.with_labels(self.lists(start, stop))
 
     def rows(self, start: int, stop: int) -> RowBlock:
@@ -213,13 +206,12 @@ class StoredRows:
             return None
         arrays, starts = self._arrays, self.label_pointers(start, stop)
         a, b, weights = int(starts[0]), int(starts[-1]), None
-        ids, largest = np.zeros(2, np.int64), np.zeros(1, np.int64)
-        classes = arrays["y/indices"].read(a, b, None, _ids(ids))
+        classes = arrays["y/indices"].read(a, b)
+        self._check(_are_sound(classes, starts, self.root.classes), "labels", start, stop)
         if arrays["y/data"].dtype == np.float32:
-            weights = arrays["y/data"].read(a, b, None, _numbers(ALL, largest))
-        rising = ids[0] < self.root.classes and _rise(ids[1], starts, classes)
-        self._check(rising, "labels", start, stop)
-        self._check(largest[0] < INFINITE, "weights of labels", start, stop)
+            weights = arrays["y/data"].read(a, b)
+            finite = look_at_numbers(weights, ALL) < INFINITE
+            self._check(finite, "weights of labels", start, stop)
         return LabelLists(starts - a, classes, weights)
 
     def numbers(self, start: int, stop: int) -> NDArray[np.int64]:

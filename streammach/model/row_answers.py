@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streammach.model.thresholds import Curve, find_threshold
 from streammach.options.annotated import check_options
 from streammach.options.figures import Explanation
+from streammach.rows.block import RowBlock
 from streammach.rows.names import Label
 from streammach.system.forks import ForkSafeLock
 
@@ -94,6 +95,33 @@ class RowAnswers:
                 rows, k, columns=columns, probabilities=probabilities, threshold=threshold,
                 only=only, never=never, kind=self.label_kind,
             )  # fmt: skip
+
+    def buckets(self, rows: Any, *, columns: Sequence[Label] | None = None) -> NDArray[np.float32]:
+        """Return what the hashed models say of rows: the probability of each bucket.
+
+        That of class i in repetition r stands at ``[:, r, spec.codes()[i, r]]``.
+
+        Parameters
+        ----------
+        rows, columns : as there
+            The rows: :meth:`streammach.prediction.predictor.Predictor.topk`.
+
+        Returns
+        -------
+        float32 (n, R, B)
+            The probabilities, which add up to 1 in each repetition; where rows have lists of
+            labels, each bucket's own.
+
+        Raises
+        ------
+        UsageError
+            If the model has no hashed models.
+        """
+        spec = cast(Any, self).spec
+        with self._shared.of(self) as predictor:
+            block = rows if isinstance(rows, RowBlock) else predictor.rows.block(rows, columns)
+            found = predictor.scorers.bucket_probabilities(block)
+        return found.reshape(-1, spec.n_repetitions, spec.n_buckets)
 
     def explain(
         self, rows: Any, k: int = 1, n: int = 10, *, columns: Sequence[Label] | None = None

@@ -60,6 +60,9 @@ class PredictOptions:
         usual="by the name of --out, else tsv",
     )  # fmt: skip
     force: bool = option(False, "Replace an existing table of predictions.")
+    buckets: Path | None = option(
+        None, "Write bucket probabilities of these rows, too: .npy, float32 (n, R, B).", "FILE"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

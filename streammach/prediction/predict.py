@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -11,12 +12,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from isal import igzip
 
 from streammach.inputs.bad_rows import listed_rows, rejects_list, skipping
 from streammach.inputs.source_options import GUESSED, SourceOptions
+from streammach.model.document import read_document
 from streammach.model.model import Model, folder_of
 from streammach.options.annotated import check_options
+from streammach.options.model_spec import ModelSpec
 from streammach.options.option_fields import add_parameters
 from streammach.options.types import Ranker
 from streammach.prediction.allowed import LabelFile
@@ -26,11 +30,11 @@ from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat,
 from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
-from streammach.prediction.scorer_sum import Predictions
+from streammach.prediction.scorer_sum import BUCKETS_HINT, NO_BUCKETS, Predictions
 from streammach.system.errors import DiskError, UsageError, check_word
 from streammach.system.files.destinations import Destination, is_stream, not_regular
 from streammach.system.files.raw_text import is_piped
-from streammach.system.files.reading import PIECE, disk_error
+from streammach.system.files.reading import PIECE, disk_error, disk_errors
 from streammach.system.files.urls import locate
 from streammach.system.files.writing import Writer
 from streammach.system.progress import Wanted, for_stream, show_progress
@@ -88,6 +92,7 @@ def predict(
     max_bad: int | None = None, rejects: str | os.PathLike[str] | None = None, force: bool = False,
     options: SourceOptions = GUESSED, memory: str | int | None = None, device: str = "auto",
     threads: int | None = None, progress: Wanted = None,
+    buckets: str | os.PathLike[str] | None = None,
 ) -> Predicted:  # fmt: skip
     """Write the best classes of every row of an input, in its order, with its row numbers and tags.
 
@@ -114,19 +119,27 @@ def predict(
     """
     check_options(predict.__annotations__, locals())
     began = time.monotonic()
+    folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
+    spec = None if buckets is None else _hashed_spec(predictor)
     request = PredictionRequest.of(
-        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory
-    )
+        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory,
+        n_columns=0 if spec is None else spec.n_columns,
+    )  # fmt: skip
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
     beside = output.beside | request.beside
-    folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
     reads = [locate(path), *([] if folder is None else [folder])]
     goal = target(table, force=force, inputs=[*reads])
     if isinstance(goal, Destination):
         if rejects is None and skip:
             rejects = goal.path.with_name(f"{goal.path.name}.rejects.tsv")
         reads.append(goal.path)
+    extra = None
+    if buckets is not None:  # nothing in such a file says who made it: none is replaced
+        extra = Destination(
+            Path(buckets), lambda _: "it exists already", force=True, inputs=[*reads]
+        )
+        reads.append(extra.path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=reads)
     with ExitStack() as stack:
         room = None
@@ -154,8 +167,11 @@ def predict(
             seen=seen, bad_rows=bad_rows, report=lambda n: report("predict", n, seen.total),
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
+        add = None
+        if extra is not None and spec is not None:
+            add = stack.enter_context(writing_buckets(extra, spec))
         n_rows = write_table(
-            parts, goal, output, shape, at_once=is_piped(locate(path)),
+            parts, goal, output, shape, at_once=is_piped(locate(path)), add=add,
             # Rows of a store are all ranked before the first is written.
             report=lambda n: report("write" if seen.total else "predict", n, seen.total),
         )  # fmt: skip
@@ -171,19 +187,58 @@ def predict(
 def write_table(
     parts: Iterator[Predictions], goal: Destination | Path | None, output: Output, shape: Shape, *,
     report: Callable[[int], None], at_once: bool = False,
+    add: Callable[[Predictions], object] | None = None,
 ) -> int:  # fmt: skip
     """Write rows while a thread ranks the next ones; return their number.
 
     With `at_once` each part is written before the next one is begun: rows of a pipe are answered
-    when they come.
+    when they come. `add` is given each part, too.
     """
     n_rows = 0
     with writing(goal, output, shape) as write:
         for part in parts if at_once else work_ahead(parts, "ranking"):
             write(output.format.rows(part, shape))
+            if add is not None:
+                add(part)
             n_rows += len(part.rows)
             report(n_rows)
     return n_rows
+
+
+def _hashed_spec(predictor: Predictor | Model | str | os.PathLike[str]) -> ModelSpec:
+    """Return the shape of a model with hashed models, or raise UsageError."""
+    if isinstance(predictor, Predictor | Model):
+        spec = (predictor if isinstance(predictor, Model) else predictor.model).spec
+    else:
+        spec = read_document(folder_of(predictor), predictor).spec
+    if spec.unhashed:
+        raise UsageError(NO_BUCKETS, hint=BUCKETS_HINT)
+    return spec
+
+
+@contextmanager
+def writing_buckets(
+    goal: Destination, spec: ModelSpec
+) -> Iterator[Callable[[Predictions], object]]:
+    """Yield what writes bucket probabilities of rows as .npy, which appears in the end."""
+    n_rows, sizes = 0, (spec.n_repetitions, spec.n_buckets)
+
+    def add(part: Predictions) -> None:
+        nonlocal n_rows
+        out.write(np.asarray(part.buckets).reshape(-1).view(np.uint8).data)
+        n_rows += len(part.rows)
+
+    def write_head() -> bytes:  # NumPy leaves room in it for any number of rows
+        head, facts = io.BytesIO(), {"descr": "<f4", "fortran_order": False}
+        np.lib.format.write_array_header_1_0(head, {**facts, "shape": (n_rows, *sizes)})
+        return head.getvalue()
+
+    with goal.scratch() as made, Writer(goal.path, temporary=made) as out:
+        out.write(write_head())
+        yield add
+        with disk_errors(goal.path), open(made, "r+b") as file:
+            file.write(write_head())
+        goal.take(made)
 
 
 @dataclass(frozen=True)

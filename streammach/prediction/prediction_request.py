@@ -10,7 +10,10 @@ from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
 from streammach.prediction.explain import LINES, WORK_BYTES
 from streammach.prediction.output import Shape
+from streammach.prediction.room import CELL_BYTES
 from streammach.system.machine import budget
+
+BUCKET_BYTES = 20  # of a bucket's probability: of ranked, sorted and written rows, and work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +27,19 @@ class PredictionRequest:
     only: tuple[Any, ...] | None = None
     never: tuple[Any, ...] | None = None
     explain: int = 0  # features that raise a score, and that lower it, which are given at most
+    n_columns: int = 0  # R*B of the bucket probabilities that are given; 0 without these
 
     @classmethod
     def of(
         cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
-        probabilities: bool, explain: int = 0, memory: str | int | None = None,
+        probabilities: bool, explain: int = 0, memory: str | int | None = None, n_columns: int = 0,
     ) -> PredictionRequest:  # fmt: skip
         """Return what is wanted; labels are read within the memory, or an error is raised."""
         most = budget(memory).most
         named = [None if one is None else labels_in(one, most) for one in (only, never)]
         return cls(
             k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
-            explain=explain,
+            explain=explain, n_columns=n_columns,
         )  # fmt: skip
 
     @property
@@ -52,7 +56,8 @@ class PredictionRequest:
     def arguments(self) -> dict[str, Any]:
         """What :meth:`streammach.prediction.scorer_sum.ScorerSum.topk` is asked for."""
         names = ("threshold", "probabilities", "explain")
-        return {"k": self.k, **{name: getattr(self, name) for name in names}}
+        found = {name: getattr(self, name) for name in names}
+        return {"k": self.k, "buckets": self.n_columns > 0, **found}
 
     @property
     def best(self) -> int:
@@ -62,7 +67,8 @@ class PredictionRequest:
     @property
     def cells(self) -> int:
         """Cells of a row: classes that are ranked, two for what adds to the score of each."""
-        return self.best + 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+        explained = 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+        return self.best + explained + -(-BUCKET_BYTES * self.n_columns // CELL_BYTES)
 
     @property
     def beside(self) -> dict[str, int]:

@@ -34,10 +34,13 @@ from streammach.prediction.ranking import (
 )
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
+from streammach.rows.transforms import transform_block
 from streammach.system.errors import UsageError
 from streammach.system.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # of rows whose lists of classes are scored
+NO_BUCKETS = "the model has no hashed models, and so no buckets: --buckets"
+BUCKETS_HINT = "Train one with --linear off --buckets N --repetitions N."
 
 
 class BestLabels(NamedTuple):
@@ -48,6 +51,7 @@ class BestLabels(NamedTuple):
     p: NDArray[np.float64] | None = None  # float64 (n, k): probabilities, where asked for
     left: NDArray[np.float64] | None = None  # float64 (n,): that of a class that is not ranked
     reasons: NDArray[Any] | None = None  # (n, k): why, as :func:`reason_type` says
+    buckets: NDArray[np.float32] | None = None  # float32 (n, R*B): those of hashed models
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -73,6 +77,8 @@ class Predictions(Reported):
     reasons : array (n, k) or None
         Why each has its score, where that is asked for
         (:func:`streammach.prediction.explain.reason_type`).
+    buckets : float32 (n, R*B) or None
+        Their bucket probabilities, where these are asked for.
     """
 
     rows: NDArray[np.int64]
@@ -80,18 +86,20 @@ class Predictions(Reported):
     scores: NDArray[np.float32]
     tags: Texts | None = None
     reasons: NDArray[Any] | None = None
+    buckets: NDArray[np.float32] | None = None
 
     @classmethod
     def of(cls, block: RowBlock, best: BestLabels) -> Self:
         """Return what is predicted of rows."""
         assert block.numbers is not None, "it is read with them"
-        return cls(block.numbers, best.ids, best.values, block.tags, best.reasons)
+        return cls(block.numbers, best.ids, best.values, block.tags, best.reasons, best.buckets)
 
     @staticmethod
-    def record_type(k: int, explain: int = 0) -> np.dtype[Any]:
+    def record_type(k: int, explain: int = 0, n_columns: int = 0) -> np.dtype[Any]:
         """Return how a row is held with the bytes of its tag, while rows are put in order."""
         best: list[Any] = [("ids", "i4", (k,)), ("scores", "f4", (k,))]
         best += [("reasons", reason_type(explain), (k,))] * (explain > 0)
+        best += [("buckets", "f4", (n_columns,))] * (n_columns > 0)
         return np.dtype([("rows", "i8"), ("tag", "i4"), *best])
 
     def _line(self) -> str:
@@ -115,12 +123,13 @@ class ScorerSum:
     def topk(
         self, rows: RowBlock, k: int, estimator: Ranker | None = None, *,
         probabilities: bool = False, threshold: float | None = None, allowed: Allowed | None = None,
-        explain: int = 0,
+        explain: int = 0, buckets: bool = False,
     ) -> BestLabels:  # fmt: skip
         """Return the k best labels of rows, exactly, or raise UsageError or DataError.
 
         A label has the probability that it has among all labels, whichever are allowed. With a
-        threshold labels that are less probable are left out. `explain` features each way say why.
+        threshold labels that are less probable are left out. `explain` features each way say why;
+        `buckets` adds their probabilities.
         """
         k, calibrated = self.most(k, allowed), probabilities or threshold is not None
         if calibrated:
@@ -136,7 +145,14 @@ class ScorerSum:
         if explain:
             why = self.reasons(rows, best.ids, explain, calibrated=calibrated)
             best = best._replace(reasons=why)
-        return best
+        return best._replace(buckets=self.bucket_probabilities(rows)) if buckets else best
+
+    def bucket_probabilities(self, rows: RowBlock) -> NDArray[np.float32]:
+        """Return those of hashed models: float32 (n, R*B), or raise UsageError without these."""
+        if self._model.spec.unhashed:
+            raise UsageError(NO_BUCKETS, hint=BUCKETS_HINT)
+        rows = transform_block(rows, self._model.training.transform)
+        return self._backend.outputs(rows, logarithms=False)
 
     def most(self, k: int, allowed: Allowed | None = None) -> int:
         """Return how many labels there are of k, or raise UsageError for less than one."""

@@ -113,6 +113,7 @@ class ClusterRanking(ClusterTraining):
         """Write the best classes of a store's rows."""
         if options.out is None or options.out in STANDARD_OUTPUT:
             raise UsageError("a cluster writes to a file: --out")
+        _refuse(("buckets",), "a cluster writes no bucket probabilities")
         with self._connect(device) as client:
             from streammach.frontends.cluster.ranges import (
                 predict as write_apart,  # loads on demand
@@ -120,7 +121,7 @@ class ClusterRanking(ClusterTraining):
 
             return write_apart(
                 run, source, client, memory=device.memory, progress=shown, tell=shown.tell,
-                **vars(options),
+                **{name: value for name, value in vars(options).items() if name != "buckets"},
             )  # fmt: skip
 
     @contextmanager

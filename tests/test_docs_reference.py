@@ -98,6 +98,7 @@ def printed(tmp_path_factory):
         "info, a run that is not finished": "info begun",
         "info, a part": "info part",
         "info, a model": "info small",
+        "export": "export run --out model.npz",
         "report": "report run --on rows.zarr",
         "suspects": f"suspects rows.zarr --out found.csv --folds 2 {small}",
         "serve": "serve run --port 0",

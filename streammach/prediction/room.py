@@ -91,9 +91,11 @@ def device_for(wanted: str, size: ModelSize) -> str:
     return choose_device(wanted, work)[0]
 
 
-def changing_bytes(size: ModelSize, memory: str | int | None) -> int:
+def changing_bytes(
+    size: ModelSize, memory: str | int | None, beside: Mapping[str, int] = NOTHING
+) -> int:
     """Return the bytes that making another model of one takes, or raise BudgetError."""
-    found = {"code": CODE_BYTES, "model": size.bytes_to_change}
+    found = {"code": CODE_BYTES, "model": size.bytes_to_change, **beside}
     lines, budget = _sorted_lines(found), budget_of(memory)
     if bytes_in(lines, "host") > budget.most:
         raise _budget_error(lines, budget)

@@ -15,7 +15,7 @@ from streammach.system.files.destinations import Destination, not_regular
 from streammach.system.files.writing import Writer
 
 FORMAT = 1
-MARK = "streammach_export"  # the first array: files of ours begin so
+MARK = "streammach_export"  # the first array, or the producer of a graph: files of ours begin so
 
 
 def not_an_export(path: Path) -> str | None:

@@ -108,6 +108,8 @@ def test_what_cannot_be_is_refused_in_one_line(trained, tmp_path, rng, capsys):
         assert main(command) == 2
         assert said in capsys.readouterr().err
         assert not (tmp_path / "best.tsv").exists()
+    assert main([*command, "--devices", "cpu,cpu"]) == 2
+    assert "a cluster writes no bucket probabilities: --buckets" in capsys.readouterr().err
     assert (tmp_path / "there.npy").read_bytes() == b"mine"
 
 

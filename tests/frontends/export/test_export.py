@@ -134,12 +134,12 @@ def linear_dense(rng):
 
 
 def lists(rng):
-    y = [np.sort(rng.choice(60, rng.integers(1, 4), replace=False)).tolist() for _ in range(1500)]
-    x = np.zeros((1500, 80), np.float32)
+    y = [np.sort(rng.choice(60, rng.integers(1, 4), replace=False)).tolist() for _ in range(2500)]
+    x = np.zeros((2500, 80), np.float32)
     for i, own in enumerate(y):
         x[i, own] = 1
         x[i, 60 + rng.integers(0, 20, 3)] = 1
-    return trained(sp.csr_array(x), y, linear="off", epochs=2)
+    return trained(sp.csr_array(x), y, linear="off", epochs=2, n_buckets=8, n_repetitions=4)
 
 
 TRAINED = [hashed_sparse, hashed_with_counts, exact_dense, linear_sparse, linear_dense, lists]
@@ -207,8 +207,8 @@ def test_every_kind_of_model_agrees(rng, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("weights", ["float16", "int8", "int4"])
 def test_narrow_weights_are_decoded(rng, tmp_path, monkeypatch, weights):
-    model, block = hashed_with_counts(rng)
-    small = shrink(model, Size(weights, 3, model.n_pairs))
+    model, block = model_of(rng, counts=counts_of(rng)), block_of(rng, 15, 12, 30)
+    small = shrink(model, Size(weights, 2, model.n_pairs))
     small.save(tmp_path / "model")
     small = Model.load(tmp_path / "model")  # whose weights are packed
     check_numpy(small, block, tmp_path, monkeypatch)

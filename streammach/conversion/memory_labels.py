@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import Labels
-from streammach.inputs.tables.memory_objects import NamedMatrix, cells_of
+from streammach.inputs.tables.memory_objects import NamedMatrix, cells_of, fetch_array
 from streammach.inputs.tables.values import canonical, is_missing
 from streammach.options.recipe import Recipe
 from streammach.rows.arrays import MOST_IMPORTANCE, is_sparse
@@ -89,6 +89,7 @@ def to_weights(weights: Any, n_rows: int) -> NDArray[np.float32] | None:
 
 def to_labels(y: Any, *, strict: bool = True) -> Labels:
     """Return labels and their type: of an array (n,), n lists, an array or matrix (n, labels)."""
+    y = fetch_array(y)
     check_labels(y)
     lists, starts = find_lists(y), None
     if lists is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -190,13 +190,13 @@ class IteratorRows:
 
 
 def iterator_rows(
-    rows: Any, labels: Any, options: TableOptions, *, skip: bool, more: Mapping[str, Any]
-) -> IteratorRows:
+    rows: Iterator[Any], name: str, labels: Any, options: TableOptions, *, skip: bool,
+    more: Mapping[str, Any],
+) -> IteratorRows:  # fmt: skip
     """Return rows of an iterator as a training takes them, or raise UsageError or DataError.
 
     `labels` names the column of tables, and is None for pairs; nothing of `more` may be given.
     """
-    name = type_name(rows)
     for option, value in more.items():
         if value is not None:
             what = f"the rows of a {name} bring it with them: {option}"
@@ -205,7 +205,7 @@ def iterator_rows(
         what = f"the rows of a {name} bring their labels with them: y"
         raise UsageError(what, hint="Give pairs (X, y); or all rows together: list(rows).")
     how = SourceOptions(table=replace(options, label=labels))
-    source = iterator_source(rows, how)
+    source = iterator_source(rows, how, name)
     (how,) = agree_recipe([source], [how], None)
     return IteratorRows(source, how, skip=skip)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,13 +26,16 @@ from streammach.inputs.matrices.named_arrays import MemoryArray
 from streammach.inputs.source import START, MatrixColumns, Place, ReadingBytes, Source
 from streammach.inputs.source_options import SourceOptions, TableOptions
 from streammach.inputs.tables.memory_objects import (
+    SOME_ROWS,
     NamedMatrix,
     as_rows,
     group_column,
     is_pair,
     is_recipe_table,
+    is_row,
     is_table,
     rows_and_labels,
+    rows_in_turn,
     to_matrix,
 )
 from streammach.inputs.tables.memory_tables import MemorySource, MemoryTables, check_no_file
@@ -42,8 +44,8 @@ from streammach.system.errors import DataError, UsageError, type_name
 
 READING = ReadingBytes(PIECE_VALUES * SPARSE_BYTES, 0)  # of the matrices of an iterator
 ITEMS = (
-    "Give pairs (X, y), or DataFrames, Arrow tables, record batches or lists of dicts; or all rows "
-    "together: list(rows)."
+    "Give pairs (X, y), DataFrames, Arrow tables, record batches, dicts or lists of them; or all "
+    "rows together: list(rows)."
 )
 PLACES = "Columns without names are told by their places."
 
@@ -57,8 +59,9 @@ def memory_source(
     labels, or an iterator of tables or pairs, from which the `first` items were taken.
     """
     own = options.table
-    if is_iterator(rows):
-        return iterator_source(rows, options, first), options
+    items = rows_in_turn(rows)
+    if items is not None:
+        return iterator_source(items, options, type_name(rows), first), options
     pair = isinstance(rows, tuple) and is_pair(rows)
     rows, y = rows if pair else (rows, own.label or group_column(rows))
     name = type_name(rows)
@@ -76,20 +79,22 @@ def memory_source(
     return matrix_source(matrix, labels), options
 
 
-def is_iterator(rows: object) -> bool:
-    """Return whether an object gives rows some at a time, and once; a file gives lines."""
-    return isinstance(rows, Iterator) and not isinstance(rows, io.IOBase)
-
-
 def iterator_source(
-    items: Iterator[Any], options: SourceOptions, first: Sequence[Any] = ()
+    items: Iterator[Any], options: SourceOptions, name: str, first: Sequence[Any] = ()
 ) -> Source[Any]:
-    """Return an iterator as a source, or raise DataError; its first item says what all are."""
+    """Return an iterator, named as it came, as a source; or raise DataError.
+
+    Its first item says what all are; rows that come one at a time are read some at a time.
+    """
     check_no_file(options)
-    name, first = type_name(items), first or list(itertools.islice(items, 1))
+    first = first or list(itertools.islice(items, 1))
     if not first:
         raise DataError(f"a {name} has no items", path=PLACE, hint=ITEMS)
-    numbered = enumerate(itertools.chain(first, items))
+    every = itertools.chain(first, items)
+    if is_row(first[0]):
+        numbered = enumerate(iter(lambda: list(itertools.islice(every, SOME_ROWS)), []))
+    else:
+        numbered = enumerate(every)
     if is_pair(first[0]):
         return MemoryMatrices(_pairs(numbered, name, options), READING)
     return MemoryTables(_tables(numbered, name), options)

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from streammach.conversion.memory_rows import IteratorRows, MemoryRows, collect_rows, iterator_rows
-from streammach.conversion.memory_sources import is_iterator
 from streammach.conversion.merged_rows import merge_equal_rows
 from streammach.inputs.bad_rows import BadRows, skipping
 from streammach.inputs.label_names import NamesOfLabels
 from streammach.inputs.source_options import TableOptions, several
-from streammach.inputs.tables.memory_objects import is_pair
+from streammach.inputs.tables.memory_objects import is_pair, rows_in_turn
 from streammach.options.annotated import check_options
 from streammach.options.plan import Plan
 from streammach.options.recipe import Recipe
@@ -316,9 +315,11 @@ def train(
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data: MemoryRows | IteratorRows
-    if is_iterator(X):
-        beside = {"sample_weight": sample_weight, "columns": columns}
-        data = iterator_rows(X, y, table, skip=bad_rows.skip, more=beside)
+    beside = {"sample_weight": sample_weight, "columns": columns}
+    apart = not (y is None or isinstance(y, str)) or any(v is not None for v in beside.values())
+    items = rows_in_turn(X, whole=apart)
+    if items is not None:
+        data = iterator_rows(items, type_name(X), y, table, skip=bad_rows.skip, more=beside)
     else:
         data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     facts = LabelFacts(weights=class_weight, names=label_names, language=label_language)

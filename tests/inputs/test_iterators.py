@@ -100,7 +100,8 @@ def test_a_column_that_an_item_lacks_is_missing_there(tmp_path):
     ("items", "said"),
     [
         ([], "a list_iterator has no items"),
-        ([{"a": 1}], r"item 0 \(counted from 0\) of a list_iterator has the type dict"),
+        ([{"a": 1}], "which column holds the labels cannot be guessed"),
+        ([{"label": 1, "a": 2}, 7, 8], "not all rows are dictionaries"),
         ([7], "item 0 .* the type int"),
         ([["a b", "c"]], "item 0 .* the type list"),
         ([X], "item 0 .* the type ndarray"),

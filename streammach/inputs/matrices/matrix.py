@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from streammach.inputs.matrices.named_arrays import (
     MAX_CHUNK_BYTES,
     SPARSE_PARTS,
+    MemoryArray,
     StoredArray,
     check_numbers,
     find_missing,
 )
 from streammach.inputs.source import ReadingBytes
+from streammach.rows.arrays import csr_array
 from streammach.rows.columns import nonzeros
 from streammach.system.errors import DataError
 
@@ -26,6 +28,7 @@ PIECE_ROWS = 1 << 18
 DENSE_BYTES, SPARSE_BYTES = 42, 50  # of a value of a block: as it is read, its column, ids
 ROW_BYTES = 60  # of a row of a block
 POINTER_BYTES = 32  # of a row's pointer, as it is read, kept and compared
+BOTH_WAYS_BYTES = 44  # of a value of a matrix by columns, as it is read, by columns and by rows
 CACHE_BYTES = 64 << 20  # of what libraries keep of a file
 ANY_WIDTH = int(np.iinfo(np.int64).max)  # columns of a matrix that does not say how many it has
 MOST_COLUMNS = 2**48  # what a store can say
@@ -88,7 +91,7 @@ class SparseMatrix:
             if len(array.shape) != 1:
                 what = f"{name} has the shape {array.shape}, one axis is expected"
                 raise DataError(what, path=path)
-        self._path, (self.data, self.indices, self.indptr) = path, parts
+        self.path, (self.data, self.indices, self.indptr) = path, parts
         n_pointers = self.indptr.shape[0]
         self.n_rows, self.n_columns = shape or (n_pointers - 1, ANY_WIDTH)
         n_indices, n_values = self.indices.shape[0], self.data.shape[0]
@@ -131,7 +134,7 @@ class SparseMatrix:
 
     def _error(self, what: str) -> DataError:
         hint = "Write the matrix again, in compressed sparse rows (CSR)."
-        return DataError(what, path=self._path, hint=hint)
+        return DataError(what, path=self.path, hint=hint)
 
     def find_end(self, begin: int) -> int:
         """Return where the block of rows ends that begins at a row."""
@@ -147,7 +150,40 @@ class SparseMatrix:
         return MatrixRows(begin, self._pointers[begin : end + 1] - start, columns, values)
 
 
-Matrix = DenseMatrix | SparseMatrix
+class MatrixByColumns:
+    """Compressed sparse columns, which are brought into rows in memory, whole."""
+
+    def __init__(self, columns: SparseMatrix) -> None:
+        self._columns = columns  # a row for each column
+        self.n_rows, self.n_columns = columns.n_columns, columns.n_rows
+
+    @property
+    def reading_bytes(self) -> ReadingBytes:
+        """Bytes of a block of rows on its way, and of what is kept for all of them."""
+        (piece, whole), n_values = self._columns.reading_bytes, self._columns.data.shape[0]
+        own = n_values * BOTH_WAYS_BYTES + self.n_rows * POINTER_BYTES
+        return ReadingBytes(piece, whole + own)
+
+    @cached_property
+    def by_rows(self) -> SparseMatrix:
+        """The matrix in compressed sparse rows; or DataError or DiskError."""
+        (_, indptr, rows, values), path = self._columns.rows(0, self.n_columns), self._columns.path
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.n_rows:
+            raise DataError(f"a column has a row that is none of {self.n_rows:,}", path=path)
+        m = csr_array((values, rows, indptr), shape=(self.n_columns, self.n_rows)).T.tocsr()
+        parts = MemoryArray(m.data), MemoryArray(m.indices), MemoryArray(m.indptr)
+        return SparseMatrix(parts, m.shape, path)
+
+    def find_end(self, begin: int) -> int:
+        """Return where the block of rows ends that begins at a row."""
+        return self.by_rows.find_end(begin)
+
+    def rows(self, begin: int, end: int) -> MatrixRows:
+        """Return rows, or raise DataError or DiskError."""
+        return self.by_rows.rows(begin, end)
+
+
+Matrix = DenseMatrix | SparseMatrix | MatrixByColumns
 
 
 def count_cells(shape: tuple[int, ...]) -> int:

@@ -24,7 +24,7 @@ from streammach.inputs.matrices.array_files import (
     open_npy,
     open_npz,
 )
-from streammach.inputs.matrices.matrix import DenseMatrix, Matrix, SparseMatrix
+from streammach.inputs.matrices.matrix import DenseMatrix, Matrix, MatrixByColumns, SparseMatrix
 from streammach.inputs.matrices.matrix_layout import find_layout
 from streammach.inputs.matrices.matrix_source import MatrixSource, OpenMatrix
 from streammach.inputs.matrices.named_arrays import (
@@ -190,6 +190,8 @@ def open_group(arrays: NamedArrays, name: str) -> Matrix:
     data, indices, indptr = (arrays.arrays[inside(name, part)] for part in SPARSE_PARTS)
     shape, form = _read_shape(arrays, name), arrays.text(name, "encoding-type", "h5sparse_format")
     by_columns = form or (shape and (shape[0] + 1,) != indptr.shape)
+    if shape and form.startswith("csc"):
+        return MatrixByColumns(SparseMatrix((data, indices, indptr), shape[::-1], arrays.path))
     if by_columns and not form.startswith("csr"):
         what = f"{clean(name) or 'the matrix'} is not in compressed sparse rows (CSR)"
         hint = "Write it again from matrix.tocsr(), with a row for each label."
@@ -265,6 +267,7 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
     path, what = arrays.path, name or "the array of labels"
     if name in arrays.sparse:
         matrix = open_group(arrays, name)
+        matrix = matrix.by_rows if isinstance(matrix, MatrixByColumns) else matrix
         assert isinstance(matrix, SparseMatrix), "a group of arrays"
         indptr, indices, data = (
             part.read(0, *part.shape) for part in (matrix.indptr, matrix.indices, matrix.data)

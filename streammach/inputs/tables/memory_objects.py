@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ STREAM, ARRAY = "__arrow_c_stream__", "__array__"  # what tables and arrays of a
 CELLS = ("to_pylist", "tolist", "to_list")  # what gives the cells of a column
 # what gives the rows of an object that has none yet, or has them elsewhere
 LAZY = ("collect", "compute", "to_table", "to_pandas", "execute")
+IN_TURN = ("collect_batches", "to_batches")  # what gives them some at a time: of polars, of Arrow
+SOME_ROWS = 2048  # that are taken from such an object at a time
 ANNDATA = ("X", "obs", "var", "var_names")  # by which AnnData is told
 ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
 
@@ -77,6 +80,7 @@ def as_rows(rows: Any) -> Any:
     are missing, a sparse matrix, an array (n, columns), and :class:`NamedMatrix` for AnnData. An
     image or a cube of numbers is a row of all its cells, as in a file.
     """
+    rows = fetch_array(rows)
     if isinstance(rows, list | tuple):
         return _of_list(rows)
     if isinstance(rows, np.ndarray):
@@ -104,6 +108,50 @@ def as_rows(rows: Any) -> Any:
     if found is None:
         raise _no_rows(rows)
     return _of_array(found, rows)
+
+
+def fetch_array(values: Any) -> Any:
+    """Return a tensor of PyTorch, from any device, as an array or a matrix; else what came."""
+    if isinstance(values, type) or not hasattr(values, "to_sparse_csr"):
+        return values
+    values = values.detach().cpu()
+    if "sparse" in str(values.layout):
+        values = values.to_sparse_csr()
+        parts = map(fetch_array, (values.values(), values.col_indices(), values.crow_indices()))
+        return csr_array(tuple(parts), shape=tuple(values.shape))
+    try:
+        return values.numpy()
+    except TypeError:  # such as of bfloat16, which NumPy does not have
+        return values.float().numpy()
+
+
+def rows_in_turn(rows: Any, *, whole: bool = False) -> Iterator[Any] | None:
+    """Return the items of what gives rows some at a time, and None for rows that are there.
+
+    That is an iterator or what can only be iterated, such as a loader of PyTorch; a data set of
+    Hugging Face; lazy rows of polars and Arrow; and what has Arrow's C stream, unless these rows
+    are wanted as a `whole`.
+    """
+    if isinstance(rows, io.IOBase | type) or is_frame(rows):  # a file gives lines
+        return None
+    found: Any = rows if isinstance(rows, Iterable) else None
+    way = next((name for name in IN_TURN if hasattr(rows, name)), None)
+    there = (ARRAY, *CELLS) if hasattr(rows, STREAM) else (ARRAY, "__getitem__", "shape", *LAZY)
+    if hasattr(rows, "with_format"):
+        plain = getattr(rows, "format", {}).get("type") is None
+        found = (rows.with_format("arrow") if plain else rows).iter(SOME_ROWS)
+    elif way is not None:
+        found = getattr(rows, way)()
+    elif not isinstance(rows, Iterator) and any(hasattr(rows, name) for name in there):
+        return None
+    elif hasattr(rows, STREAM):
+        found = None if whole else arrow().RecordBatchReader.from_stream(rows)
+    return None if found is None else iter(found)
+
+
+def is_row(item: object) -> bool:
+    """Return whether an item is one row of a table: a dict whose values are no columns."""
+    return isinstance(item, Mapping) and -1 in map(_n_cells, item.values())
 
 
 def _of_list(rows: Sequence[Any], came: Any = None) -> Any:
@@ -160,7 +208,7 @@ def _of_columns(columns: Mapping[Any, Any]) -> Any:
 
 def _n_cells(cells: Any) -> int:
     """Return how many cells a column has, -1 where it is none."""
-    one = isinstance(cells, str | bytes | Mapping) or getattr(cells, "ndim", 1) != 1
+    one = isinstance(cells, str | bytes | Mapping) or getattr(cells, "ndim", 1) == 0
     return -1 if one or not hasattr(cells, "__len__") else len(cells)
 
 
@@ -375,6 +423,10 @@ def arrow_column(column: Any, name: str, *, head: bool = False) -> Any:
     pa = arrow()
     if hasattr(column, "to_pylist"):
         return column
+    column = fetch_array(column)
+    if getattr(column, "ndim", 1) > 1 and isinstance(column, np.ndarray):  # of vectors
+        flat = column.reshape(len(column), -1)
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
     if not hasattr(column, "dtype"):  # a list
         column = np.fromiter(column, object, len(column))
     elif str(column.dtype) in ONLY_POLARS:

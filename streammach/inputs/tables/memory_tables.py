@@ -17,14 +17,13 @@ from streammach.inputs.tables.arrow_rows import arrow, check_buffers
 from streammach.inputs.tables.batches import BatchTable
 from streammach.inputs.tables.cells import MOST_CELLS, PythonRows
 from streammach.inputs.tables.head import HEAD_ROWS
-from streammach.inputs.tables.memory_objects import arrow_column
+from streammach.inputs.tables.memory_objects import SOME_ROWS, arrow_column
 from streammach.inputs.tables.table_source import distinct
 from streammach.options.recipe import Column, Recipe
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
 from streammach.system.errors import UsageError, clean
 
-SOME_ROWS = 2048  # Python objects that are read at a time
 OF_FILES = {  # options of files alone, and what they are called
     "form": "a format", "layout": "quotes, a header and names of columns without one",
     "x_path": "paths inside (x_path)", "y_path": "paths inside (y_path)",

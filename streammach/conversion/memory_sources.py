@@ -82,19 +82,14 @@ def memory_source(
 def iterator_source(
     items: Iterator[Any], options: SourceOptions, name: str, first: Sequence[Any] = ()
 ) -> Source[Any]:
-    """Return an iterator, named as it came, as a source; or raise DataError.
-
-    Its first item says what all are; rows that come one at a time are read some at a time.
-    """
+    """Return an iterator as a source, or raise DataError; its first item says what all are."""
     check_no_file(options)
     first = first or list(itertools.islice(items, 1))
     if not first:
         raise DataError(f"a {name} has no items", path=PLACE, hint=ITEMS)
     every = itertools.chain(first, items)
-    if is_row(first[0]):
-        numbered = enumerate(iter(lambda: list(itertools.islice(every, SOME_ROWS)), []))
-    else:
-        numbered = enumerate(every)
+    lists = iter(lambda: list(itertools.islice(every, SOME_ROWS)), [])
+    numbered = enumerate(lists if is_row(first[0]) else every)
     if is_pair(first[0]):
         return MemoryMatrices(_pairs(numbered, name, options), READING)
     return MemoryTables(_tables(numbered, name), options)
@@ -111,12 +106,10 @@ def _pairs(
 
 def _tables(items: Iterator[tuple[int, Any]], name: str) -> Iterator[Any]:
     for number, item in items:
-        rows = None
-        if not is_pair(item):
-            try:
-                rows = as_rows(item)
-            except DataError as error:
-                raise _wrong_item(number, name, item) from error
+        try:
+            rows = None if is_pair(item) else as_rows(item)
+        except DataError as error:
+            raise _wrong_item(number, name, item) from error
         if not is_table(rows) or (isinstance(rows, list) and isinstance(rows[0], str)):
             raise _wrong_item(number, name, item)
         yield rows

@@ -117,15 +117,18 @@ class Trainer:
         """
         check_options(Trainer.fit.__annotations__, locals())
         if out is not None:
-            train_in_folder(self._training(out, resume=resume), data, start=self._start)
-            return Run.open(out)
+            training = self._training(out, resume=resume)
+            train_in_folder(training, data, start=self._start)
+            training.call("on_run_end", run := Run.open(out))
+            return run
         if resume:
             raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
         with ExitStack() as lease:
             folder = lease.enter_context(temporary_folder())
             training = replace(self._training(folder), lasting=False)
             train_in_folder(training, data, start=self._start)
-            return replace(Run.open(folder), kept=FolderLease(lease.pop_all()))
+            training.call("on_run_end", run := Run.open(folder))
+            return replace(run, kept=FolderLease(lease.pop_all()))
 
     def fit_part(
         self, data: Dataset | str | os.PathLike[str], out: str | os.PathLike[str],
@@ -219,8 +222,10 @@ def merge(
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
     store = locate(first.facts.store) if data is None else data
-    train_in_folder(trainer._training(run, resume=resume), store, shards=tuple(shards))
-    return Run.open(run)
+    training = trainer._training(run, resume=resume)
+    train_in_folder(training, store, shards=tuple(shards))
+    training.call("on_run_end", made := Run.open(run))
+    return made
 
 
 def train(

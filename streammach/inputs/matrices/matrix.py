@@ -91,7 +91,7 @@ class SparseMatrix:
             if len(array.shape) != 1:
                 what = f"{name} has the shape {array.shape}, one axis is expected"
                 raise DataError(what, path=path)
-        self.path, (self.data, self.indices, self.indptr) = path, parts
+        self._path, (self.data, self.indices, self.indptr) = path, parts
         n_pointers = self.indptr.shape[0]
         self.n_rows, self.n_columns = shape or (n_pointers - 1, ANY_WIDTH)
         n_indices, n_values = self.indices.shape[0], self.data.shape[0]
@@ -134,7 +134,7 @@ class SparseMatrix:
 
     def _error(self, what: str) -> DataError:
         hint = "Write the matrix again, in compressed sparse rows (CSR)."
-        return DataError(what, path=self.path, hint=hint)
+        return DataError(what, path=self._path, hint=hint)
 
     def find_end(self, begin: int) -> int:
         """Return where the block of rows ends that begins at a row."""
@@ -150,12 +150,12 @@ class SparseMatrix:
         return MatrixRows(begin, self._pointers[begin : end + 1] - start, columns, values)
 
 
-class MatrixByColumns:
+class MatrixByColumns(SparseMatrix):
     """Compressed sparse columns, which are brought into rows in memory, whole."""
 
     def __init__(self, columns: SparseMatrix) -> None:
-        self._columns = columns  # a row for each column
-        self.n_rows, self.n_columns = columns.n_columns, columns.n_rows
+        self.__dict__ |= columns.__dict__  # whose rows are the columns
+        self._columns, self.n_rows, self.n_columns = columns, columns.n_columns, columns.n_rows
 
     @property
     def reading_bytes(self) -> ReadingBytes:
@@ -165,25 +165,16 @@ class MatrixByColumns:
         return ReadingBytes(piece, whole + own)
 
     @cached_property
-    def by_rows(self) -> SparseMatrix:
-        """The matrix in compressed sparse rows; or DataError or DiskError."""
-        (_, indptr, rows, values), path = self._columns.rows(0, self.n_columns), self._columns.path
+    def _pointers(self) -> NDArray[np.int64]:
+        _, indptr, rows, values = self._columns.rows(0, self.n_columns)
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.n_rows:
-            raise DataError(f"a column has a row that is none of {self.n_rows:,}", path=path)
+            raise self._error(f"a column has a row that is none of {self.n_rows:,}")
         m = csr_array((values, rows, indptr), shape=(self.n_columns, self.n_rows)).T.tocsr()
-        parts = MemoryArray(m.data), MemoryArray(m.indices), MemoryArray(m.indptr)
-        return SparseMatrix(parts, m.shape, path)
-
-    def find_end(self, begin: int) -> int:
-        """Return where the block of rows ends that begins at a row."""
-        return self.by_rows.find_end(begin)
-
-    def rows(self, begin: int, end: int) -> MatrixRows:
-        """Return rows, or raise DataError or DiskError."""
-        return self.by_rows.rows(begin, end)
+        self.data, self.indices = MemoryArray(m.data), MemoryArray(m.indices)
+        return np.asarray(m.indptr, np.int64)
 
 
-Matrix = DenseMatrix | SparseMatrix | MatrixByColumns
+Matrix = DenseMatrix | SparseMatrix
 
 
 def count_cells(shape: tuple[int, ...]) -> int:

@@ -267,11 +267,7 @@ def read_labels(arrays: NamedArrays, name: str, multilabel: Multilabel) -> Label
     path, what = arrays.path, name or "the array of labels"
     if name in arrays.sparse:
         matrix = open_group(arrays, name)
-        matrix = matrix.by_rows if isinstance(matrix, MatrixByColumns) else matrix
-        assert isinstance(matrix, SparseMatrix), "a group of arrays"
-        indptr, indices, data = (
-            part.read(0, *part.shape) for part in (matrix.indptr, matrix.indices, matrix.data)
-        )
+        _, indptr, indices, data = matrix.rows(0, matrix.n_rows)
         sets = Labels.of_csr(indptr, indices, data, path, what)
         return sets.choose_form(multilabel, path, what)
     if name in arrays.categorical:

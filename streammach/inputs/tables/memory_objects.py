@@ -119,34 +119,29 @@ def fetch_array(values: Any) -> Any:
         values = values.to_sparse_csr()
         parts = map(fetch_array, (values.values(), values.col_indices(), values.crow_indices()))
         return csr_array(tuple(parts), shape=tuple(values.shape))
-    try:
-        return values.numpy()
-    except TypeError:  # such as of bfloat16, which NumPy does not have
-        return values.float().numpy()
+    return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
 
 
 def rows_in_turn(rows: Any, *, whole: bool = False) -> Iterator[Any] | None:
-    """Return the items of what gives rows some at a time, and None for rows that are there.
+    """Return the items of what gives rows some at a time; None for rows that are there.
 
-    That is an iterator or what can only be iterated, such as a loader of PyTorch; a data set of
-    Hugging Face; lazy rows of polars and Arrow; and what has Arrow's C stream, unless these rows
-    are wanted as a `whole`.
+    Such as an iterator, a loader of PyTorch, a data set of Hugging Face, lazy rows of polars and
+    Arrow; and what has Arrow's C stream, unless it is wanted as a `whole`.
     """
     if isinstance(rows, io.IOBase | type) or is_frame(rows):  # a file gives lines
         return None
-    found: Any = rows if isinstance(rows, Iterable) else None
-    way = next((name for name in IN_TURN if hasattr(rows, name)), None)
-    there = (ARRAY, *CELLS) if hasattr(rows, STREAM) else (ARRAY, "__getitem__", "shape", *LAZY)
+    found, streamed = rows, hasattr(rows, STREAM)
+    there = (ARRAY, *CELLS) if streamed else (ARRAY, "__getitem__", "shape", *LAZY)
     if hasattr(rows, "with_format"):
         plain = getattr(rows, "format", {}).get("type") is None
         found = (rows.with_format("arrow") if plain else rows).iter(SOME_ROWS)
-    elif way is not None:
+    elif way := next((name for name in IN_TURN if hasattr(rows, name)), None):
         found = getattr(rows, way)()
     elif not isinstance(rows, Iterator) and any(hasattr(rows, name) for name in there):
         return None
-    elif hasattr(rows, STREAM):
+    elif streamed:
         found = None if whole else arrow().RecordBatchReader.from_stream(rows)
-    return None if found is None else iter(found)
+    return iter(found) if isinstance(found, Iterable) else None
 
 
 def is_row(item: object) -> bool:

@@ -16,9 +16,21 @@ PAGES = [DOCS / "index.md", DOCS.parent / "README.md"] + [
     for page in sorted((DOCS / folder).glob("*.md"))
 ]
 
+# What pages need that the tests do not bring: tox -e programs.
+LIBRARIES = {
+    "programs": ("datasets", "duckdb", "torch"), "trackers": ("mlflow", "tensorboard", "wandb"),
+}  # fmt: skip
+QUIET = pytest.mark.filterwarnings("ignore")  # of these libraries
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=f"{page.parent.name}-{page.stem}",
+                 marks=QUIET if page.stem in LIBRARIES else ())
+    for page in PAGES
+])  # fmt: skip
 def test_the_blocks_of_a_page_do_what_it_shows(page, tmp_path, monkeypatch):
+    for library in LIBRARIES.get(page.stem, ()):
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     Session(page).run()

@@ -149,13 +149,13 @@ def convert(
 
     Parameters
     ----------
-    sources : path-like or sequence of them, table, AnnData, (X, y), or iterator of tables or pairs
+    sources : path-like or sequence of them, table, AnnData, (X, y), or what gives some at a time
         VW, svmlight or XMC text, plain or gzip (``-``: standard input); tables in Parquet, Arrow,
         CSV, TSV or JSON lines; matrices in HDF5, .npz or .npy. Columns of a matrix are features
         named by their numbers, counted from 0. Or rows in memory: a DataFrame, an Arrow table, a
         dict of columns, a list of dictionaries; AnnData, whose `label` is a column of obs; a pair
-        of a matrix and labels, as for :func:`streammach.train`. Or an iterator of such tables, of
-        record batches or of such pairs, all of one kind, which is gone through once.
+        of a matrix and labels, as for :func:`streammach.train`. Or an iterator, loader or stream of
+        dicts, of such tables or of such pairs, all of one kind, which is gone through once.
     out : path-like
         The store to make; it appears only when it is whole. At a URL (``s3://``, ``gs://``) it is
         made in a temporary folder, then uploaded; an upload that was cut off goes on when the same

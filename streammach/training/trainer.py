@@ -250,8 +250,8 @@ def train(
     X : scipy sparse matrix, array (n, columns), DataFrame, Arrow table, list of dicts or of strings
         The rows: numbers, by column or by name; or rows of a table or text, which become features
         as in a conversion. The model then takes the like. Or AnnData, a dict of columns, an array
-        of images. Or an iterator of tables, record batches or pairs ``(X, y)`` of a matrix and
-        labels: it is gone through once, into a temporary store.
+        of images. Or an iterator, loader or stream of dicts, tables or pairs ``(X, y)`` of a matrix
+        and labels: it is gone through once, into a temporary store.
     y : array (n,), n lists, array or scipy sparse matrix (n, labels), or str
         A label for each row: integers, booleans, whole floats or strings; or a list of labels for
         each row; or an indicator, a matrix with a column for each label. A string is the column of

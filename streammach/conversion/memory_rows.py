@@ -200,10 +200,8 @@ def iterator_rows(
     for option, value in more.items():
         if value is not None:
             what = f"the rows of a {name} bring it with them: {option}"
-            raise UsageError(what, hint="Name a column of tables; or give list(rows).")
-    if labels is not None and not isinstance(labels, str):
-        what = f"the rows of a {name} bring their labels with them: y"
-        raise UsageError(what, hint="Give pairs (X, y); or all rows together: list(rows).")
+            hint = "Give pairs (X, y), or name a column of tables; or give list(rows)."
+            raise UsageError(what, hint=hint)
     how = SourceOptions(table=replace(options, label=labels))
     source = iterator_source(rows, how, name)
     (how,) = agree_recipe([source], [how], None)

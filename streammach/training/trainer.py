@@ -116,19 +116,14 @@ class Trainer:
             If files cannot be read or written.
         """
         check_options(Trainer.fit.__annotations__, locals())
-        if out is not None:
-            training = self._training(out, resume=resume)
-            train_in_folder(training, data, start=self._start)
-            training.call("on_run_end", run := Run.open(out))
-            return run
-        if resume:
+        if out is None and resume:
             raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
         with ExitStack() as lease:
-            folder = lease.enter_context(temporary_folder())
-            training = replace(self._training(folder), lasting=False)
+            folder = lease.enter_context(temporary_folder()) if out is None else out
+            training = replace(self._training(folder, resume=resume), lasting=out is not None)
             train_in_folder(training, data, start=self._start)
             training.call("on_run_end", run := Run.open(folder))
-            return replace(run, kept=FolderLease(lease.pop_all()))
+            return replace(run, kept=FolderLease(lease.pop_all()) if out is None else None)
 
     def fit_part(
         self, data: Dataset | str | os.PathLike[str], out: str | os.PathLike[str],
@@ -320,9 +315,9 @@ def train(
     }
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data: MemoryRows | IteratorRows
-    beside = {"sample_weight": sample_weight, "columns": columns}
-    apart = not (y is None or isinstance(y, str)) or any(v is not None for v in beside.values())
-    items = rows_in_turn(X, whole=apart)
+    beside = {"y": None if isinstance(y, str) else y, "sample_weight": sample_weight}
+    beside["columns"] = columns
+    items = rows_in_turn(X, whole=any(value is not None for value in beside.values()))
     if items is not None:
         data = iterator_rows(items, type_name(X), y, table, skip=bad_rows.skip, more=beside)
     else:

@@ -333,7 +333,7 @@ def test_what_has_no_rows_is_named_in_one_line(kind, models, tmp_path, monkeypat
         if kind in LAZY and door in ("convert", "train, table"):
             continue
         if kind in LAZY and door == "train, numbers":
-            said = f"{said}|bring their labels with them: y"
+            said = f"{said}|bring it with them: y"
         rows = make()
         with contextlib.ExitStack() as stack:
             if hasattr(rows, "close"):

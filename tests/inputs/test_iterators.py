@@ -138,7 +138,7 @@ def test_a_model_is_that_of_the_rows_in_memory():
 @pytest.mark.parametrize(
     ("y", "more", "said"),
     [
-        (LABELS, {}, "bring their labels with them: y"),
+        (LABELS, {}, "bring it with them: y"),
         (None, {"sample_weight": np.ones(N)}, "bring it with them: sample_weight"),
         (None, {"columns": list("abcdef")}, "bring it with them: columns"),
     ],

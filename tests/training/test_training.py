@@ -194,7 +194,9 @@ def test_callbacks_see_the_run(data, tiny):
     kinds = list(dict.fromkeys(calls))
     assert kinds.pop(0) == "on_stage"
     assert kinds.pop(0) == "on_message"  # of counts
-    assert kinds == ["on_search", "on_fit_start", "on_progress", "on_epoch_end", "on_fit_end"]
+    assert kinds == [
+        "on_search", "on_fit_start", "on_progress", "on_epoch_end", "on_fit_end", "on_run_end",
+    ]  # fmt: skip
     assert calls.count("on_epoch_end") == 2
 
 

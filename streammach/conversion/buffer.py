@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock, Values
 from streammach.rows.canonical import copy_rows
+from streammach.rows.layouts import ends
 from streammach.system.errors import BudgetError
 from streammach.system.jit import Array, kernel
 from streammach.system.machine import size_text
@@ -120,9 +122,7 @@ class RowBuffer:
 
     def copy(self, chosen: NDArray[np.int64], ids: Ids, spare: int = 0) -> RowBlock:
         """Return chosen rows in their order, with other ids; `spare` values follow the last."""
-        lengths = self.starts[chosen + 1] - self.starts[chosen]
-        indptr = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(lengths, out=indptr[1:])
+        indptr = ends(self.starts[chosen + 1] - self.starts[chosen])
         n = int(indptr[-1]) + spare
         features, values = np.empty(n, np.int32), np.empty(n, self.values.dtype)
         copy_rows(
@@ -156,9 +156,8 @@ class KeyOrder:
         bins = (self._keys >> np.uint64(64 - bits)).astype(np.uint16)
         self._rows = np.argsort(bins, kind="stable")  # int64 (n,): by bin
         # int64 (bins + 1,): rows and values before each bin
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(bins, minlength=n_bins))])
-        values = np.bincount(bins, rows.lengths, n_bins)
-        self.values = np.concatenate([[0], np.cumsum(values)]).astype(np.int64)
+        self.starts = ends(np.bincount(bins, minlength=n_bins))
+        self.values = ends(np.bincount(bins, rows.lengths, n_bins).astype(np.int64))
 
     def rows(self, first: int, end: int) -> NDArray[np.int64]:
         """Return the rows of bins ``first:end`` in the order of their keys: int64 (n,)."""
@@ -168,20 +167,6 @@ class KeyOrder:
     def ranges(self, most_rows: int, most_values: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of bins with so many rows and values at most, or one bin with more."""
         return ranges_that_fit((self.starts, most_rows), (self.values, most_values))
-
-
-def ranges_that_fit(*limits: tuple[Counts, int]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of bins, as wide as limits let them be: what is before each bin, and the most.
-
-    A bin that is beyond a limit is a range of its own; behind the last one that holds something
-    there is none.
-    """
-    first, n = 0, len(limits[0][0]) - 1
-    while first < n and any(before[first] < before[-1] for before, _ in limits):
-        ends = (np.searchsorted(x, x[first] + most, "right") for x, most in limits)
-        end = max(first + 1, int(min(ends)) - 1)
-        yield first, end
-        first = end
 
 
 def fit_bytes(integers: bool, largest: float) -> bool:

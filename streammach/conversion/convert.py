@@ -30,7 +30,7 @@ from streammach.inputs.tables.table_reader import TableCounts
 from streammach.inputs.tokenizers import Tokenizer
 from streammach.options.annotated import check_options
 from streammach.options.formats import STORE_FORMAT
-from streammach.options.option_fields import add_parameters, make_record
+from streammach.options.option_fields import add_attributes, add_parameters, attribute, make_record
 from streammach.options.types import Multilabel, Quotes
 from streammach.store.dataset import Dataset
 from streammach.store.opening import not_a_store
@@ -52,74 +52,37 @@ from streammach.system.machine import cores
 from streammach.system.progress import Wanted, show_progress
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 4  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 5  # the way in which rows are put aside; those of another one are not gone on from
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What a conversion made.
+    """What a conversion made."""
 
-    Attributes
-    ----------
-    path : str
-        The store.
-    digest : str
-        SHA-256 of its manifest.
-    n_rows, n_classes, n_features, nnz : int
-        Its shape.
-    skipped : dict of str to int
-        Rows left out, by reason.
-    duplicates : int
-        Values that were added to another one of the same row and feature.
-    unknown_values : int
-        Values dropped because the store given by `like` does not have their feature.
-    unseen_label_rows : int
-        Rows whose label the store given by `like` does not have.
-    weightless_rows : int
-        Rows of importance 0, which are left out.
-    new_rows, new_classes, new_features : int
-        What a store has that the one given by `extend` does not have; 0 without one.
-    rare_features, rare_values : int
-        Features of fewer rows than `min_rows`, and their values, which are left out.
-    single_row_features : int
-        Features of one row among all that were met.
-    formats : tuple of str
-        The format of each source.
-    notes : tuple of str
-        What was guessed about sources beside their format.
-    rejects : str or None
-        The file that lists the rows left out.
-    resumed : bool
-        Whether it went on from what an interrupted one had left.
-    projected_bytes : int
-        Memory that the process was to take at most.
-    seconds : float
-        Time of the call.
-    """
-
-    path: str
-    digest: str
-    n_rows: int
-    n_classes: int
-    n_features: int
-    nnz: int
-    skipped: dict[str, int]
-    duplicates: int
-    unknown_values: int
-    unseen_label_rows: int
-    formats: tuple[str, ...]
-    notes: tuple[str, ...]
-    rejects: str | None
-    resumed: bool
-    projected_bytes: int
-    seconds: float = 0.0
-    weightless_rows: int = 0
-    new_rows: int = 0
-    new_classes: int = 0
-    new_features: int = 0
-    rare_features: int = 0
-    rare_values: int = 0
-    single_row_features: int = 0
+    path: str = attribute("The store.")
+    digest: str = attribute("SHA-256 of its manifest.")
+    n_rows: int = attribute("Rows of the store.")
+    n_classes: int = attribute("Its classes.")
+    n_features: int = attribute("Its features.")
+    nnz: int = attribute("Its values.")
+    skipped: dict[str, int] = attribute("Rows left out, by reason.")
+    duplicates: int = attribute("Values that were added to another one of their row and feature.")
+    unknown_values: int = attribute("Values dropped because the store of `like` lacks the feature.")
+    unseen_label_rows: int = attribute("Rows whose label the store given by `like` does not have.")
+    formats: tuple[str, ...] = attribute("The format of each source.")
+    notes: tuple[str, ...] = attribute("What was guessed about sources beside their format.")
+    rejects: str | None = attribute("The file that lists the rows left out.")
+    resumed: bool = attribute("Whether it went on from what an interrupted one had left.")
+    projected_bytes: int = attribute("Memory that the process was to take at most.")
+    seconds: float = attribute("Time of the call.", 0.0)
+    weightless_rows: int = attribute("Rows of importance 0, which are left out.", 0)
+    new_rows: int = attribute("Rows that the store given by `extend` does not have.", 0)
+    new_classes: int = attribute("Classes that it does not have.", 0)
+    new_features: int = attribute("Features that it does not have.", 0)
+    rare_features: int = attribute("Features of fewer rows than `min_rows`, which are left out.", 0)
+    rare_values: int = attribute("Values of these.", 0)
+    single_row_features: int = attribute("Features of one row among all that were met.", 0)
 
 
 @at_urls

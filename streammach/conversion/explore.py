@@ -24,7 +24,7 @@ from streammach.inputs.source_options import Layout, Paths, SourceOptions, Table
 from streammach.inputs.sources import agree_recipe, open_sources
 from streammach.inputs.tables.table_source import Table
 from streammach.options.annotated import check_options
-from streammach.options.option_fields import add_parameters, make_record
+from streammach.options.option_fields import add_attributes, add_parameters, attribute, make_record
 from streammach.options.types import Multilabel
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -62,56 +62,31 @@ class SourceFacts:
     sample_rows: int = 0
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """What sources hold, and what converting them will take.
+    """What sources hold, and what converting them will take."""
 
-    Attributes
-    ----------
-    sources : tuple of SourceFacts
-        Each source.
-    sample_rows, sample_nnz : int
-        Good rows that were read, and their values.
-    sample_classes, sample_features : int
-        Classes and features among them.
-    max_row_nnz : int
-        The most values of a row among them.
-    sample_labels, max_row_labels : int
-        Labels of all these rows, and the most of one of them.
-    skipped : dict of str to int
-        Bad rows among those read, by reason.
-    label_kind : str
-        ``integer``, ``utf8`` or ``bytes``: what all labels of the sample are.
-    value_kind : str
-        ``uint8`` if all values of the sample are integers from 0 to 255, else ``float32``.
-    exact : bool
-        Whether the sources were read to their ends, so that nothing below is an estimate but times
-        and bytes.
-    rows, nnz : int
-        Good rows and their values in all sources.
-    store_bytes, scratch_bytes : int
-        What the store takes on disk, and at most what its conversion takes beside it.
-    seconds : float
-        Time of the conversion on one thread.
-    """
-
-    sources: tuple[SourceFacts, ...]
-    sample_rows: int
-    sample_nnz: int
-    sample_classes: int
-    sample_features: int
-    max_row_nnz: int
-    sample_labels: int
-    max_row_labels: int
-    skipped: dict[str, int]
-    label_kind: str
-    value_kind: str
-    exact: bool
-    rows: int
-    nnz: int
-    store_bytes: int
-    scratch_bytes: int
-    seconds: float
+    sources: tuple[SourceFacts, ...] = attribute("Each source.")
+    sample_rows: int = attribute("Good rows that were read.")
+    sample_nnz: int = attribute("Their values.")
+    sample_classes: int = attribute("Classes among them.")
+    sample_features: int = attribute("Features among them.")
+    max_row_nnz: int = attribute("The most values of a row among them.")
+    sample_labels: int = attribute("Labels of all these rows.")
+    max_row_labels: int = attribute("The most labels of one of them.")
+    skipped: dict[str, int] = attribute("Bad rows among those read, by reason.")
+    label_kind: str = attribute("integer, utf8 or bytes: what all labels of the sample are.")
+    value_kind: str = attribute("uint8 if all of its values are integers to 255, else float32.")
+    exact: bool = attribute(
+        "Whether the sources were read to their ends, so that nothing below is an estimate but "
+        "times and bytes."
+    )
+    rows: int = attribute("Good rows of all sources.")
+    nnz: int = attribute("Their values.")
+    store_bytes: int = attribute("What the store takes on disk.")
+    scratch_bytes: int = attribute("What its conversion takes beside it at most.")
+    seconds: float = attribute("Time of the conversion on one thread.")
 
     @property
     def mean_row_nnz(self) -> float:

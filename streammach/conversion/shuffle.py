@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.conversion.buffer import Ids, KeyOrder, RowBuffer, ranges_that_fit
+from streammach.conversion.buffer import Ids, KeyOrder, RowBuffer
 from streammach.conversion.spills import LABELS, ROWS, TAG_BYTES, VALUES, Spill, read_spills
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.label_lists import LabelLists
+from streammach.rows.layouts import ends
 from streammach.store.writer import Chunks, RowsWriter
 from streammach.system.threads import Workers, map_in_order
 
@@ -90,7 +92,7 @@ class Shuffle:
         content = np.sum([spill.index for spill in spills], axis=0)
         rows, values, tag_bytes, labels = content[:, [ROWS, VALUES, TAG_BYTES, LABELS]].T
         n_bytes = room.bytes_of(rows, values, tag_bytes, labels * room.listed)
-        before = np.concatenate([[0], np.cumsum(n_bytes)])
+        before = ends(n_bytes)
         for first, end in ranges_that_fit((before, room.n_bytes)):
             room.clear()
             read_spills(spills, first, end, room, self._workers)
@@ -115,7 +117,7 @@ class Shuffle:
         if self._n_kept < self._n_features:
             block = block.with_values(block.features < self._n_kept)
         sketch = PairSketch()
-        sketch.add(block.indptr, block.features, block.classes, block.labels)
+        sketch.add(block)
         return block, sketch.registers, nnz - block.nnz
 
     def _count_blocks(

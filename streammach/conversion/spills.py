@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numcodecs import Blosc, blosc
+from numcodecs import blosc
 from numpy.typing import NDArray
 
 from streammach.conversion.buffer import Ids, KeyOrder, RowBuffer
@@ -24,7 +24,7 @@ from streammach.inputs.source import START, PieceRows, Place
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
-from streammach.store.stored_arrays import add_checksum, is_sealed
+from streammach.store.stored_arrays import add_checksum, compress_values, is_sealed
 from streammach.system.errors import DataError, StoreError
 from streammach.system.files.reading import disk_errors, regular
 from streammach.system.files.writing import Writer
@@ -36,6 +36,9 @@ BINS = 1 << BIN_BITS
 # Columns of the index: where a bin starts, its bytes, and what is in it.
 OFFSET, SIZE, ROWS, VALUES, TAG_BYTES, LABELS = range(6)
 INDEX_COLUMNS = 6
+# Arrays of a block, and lists of arrays, as they stand in a bin.
+ARRAYS = ("indptr", "features", "values", "classes", "importance", "numbers")
+LISTS = {"tags": Texts, "labels": LabelLists}
 FOOTER = struct.Struct("<QQ")  # where the state starts, its bytes
 
 
@@ -48,9 +51,7 @@ class Packed(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, values: NDArray[Any], level: int = 5) -> Packed:
         """Return the compressed array."""
-        mode = Blosc.BITSHUFFLE if values.dtype.itemsize == 1 else Blosc.SHUFFLE
-        codec = Blosc("lz4", level, mode)
-        return cls(values.dtype.str, bytes(codec.encode(values)) if len(values) else b"")
+        return cls(values.dtype.str, compress_values(values, level) if len(values) else b"")
 
     def array(self) -> NDArray[Any]:
         """Return the array."""
@@ -173,20 +174,10 @@ def _encode_bin(
     if not len(chosen):
         return b"", (0,) * (INDEX_COLUMNS - 1)
     block = rows.copy(chosen, ids)
-    arrays: dict[str, NDArray[Any] | None] = {
-        "lengths": np.diff(block.indptr).astype(np.int32), "keys": rows.keys[chosen],
-        "numbers": block.numbers, "classes": block.classes, "importance": block.importance,
-        "features": block.features, "values": block.values,
-    }  # fmt: skip
-    if block.tags is not None:
-        lengths = np.diff(block.tags.offsets).astype(np.int32)
-        arrays |= {"tag_lengths": lengths, "tags": block.tags.data}
-    if block.labels is not None:
-        lists = block.labels
-        arrays |= {
-            "list_lengths": lists.lengths.astype(np.int32), "list_classes": lists.classes,
-            "list_weights": lists.weights,
-        }  # fmt: skip
+    arrays = {"keys": rows.keys[chosen], **{name: getattr(block, name) for name in ARRAYS}}
+    for lists in LISTS:
+        own = getattr(block, lists)
+        arrays |= {} if own is None else {f"{lists}.{name}": x for name, x in vars(own).items()}
     parts = {name: Packed.of(array, 1) for name, array in arrays.items() if array is not None}
     body = add_checksum(msgspec.msgpack.encode(parts))
     n_tags = 0 if block.tags is None else block.tags.text_bytes
@@ -207,18 +198,11 @@ class Spill:
             raise _damage_error(self.path)
         parts = msgspec.msgpack.decode(memoryview(body)[:-4], type=dict[str, Packed])
         arrays = {name: part.array() for name, part in parts.items()}
-        tags, labels = None, None
-        if line[TAG_BYTES]:
-            tags = Texts(_starts(arrays["tag_lengths"]), arrays["tags"])
-        if "list_lengths" in arrays:
-            starts = _starts(arrays["list_lengths"])
-            labels = LabelLists(starts, arrays["list_classes"], arrays.get("list_weights"))
-        names = ("features", "values", "classes", "importance", "numbers")
-        block = RowBlock(
-            indptr=_starts(arrays["lengths"]), **{name: arrays[name] for name in names}, tags=tags,
-            labels=labels,
-        )  # fmt: skip
-        return block, arrays["keys"]
+        fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        for name, kind in LISTS.items():
+            own = {n.removeprefix(f"{name}."): x for n, x in arrays.items() if n.startswith(name)}
+            fields[name] = kind(**own) if own else None
+        return RowBlock(**fields), arrays["keys"]
 
 
 def read_spills(
@@ -233,10 +217,6 @@ def read_spills(
     with closing(map_in_order(workers, decode, bins, AHEAD)) as blocks:
         for block, keys in blocks:
             rows.add(block, keys, 0)
-
-
-def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def read_spill(path: Path) -> tuple[Spill, SpillState]:

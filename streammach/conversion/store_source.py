@@ -63,11 +63,11 @@ class StoreSource(Source[StorePiece]):
         return ReadingBytes(piece, NAME_COPIES * facts.names_bytes)
 
     def pieces(self, begin: Place = START) -> Iterator[StorePiece]:
-        n, step = self.dataset.n_rows, self.dataset.facts.block_rows
-        for start in range(begin.at, n, step):
-            stop = min(start + step, n)
-            n_read = self.n_bytes * stop // n
-            yield StorePiece(start=start, stop=stop, n_read=n_read, end=Place(stop))
+        n_bytes = self.n_bytes
+        for start, stop in self.dataset.block_ranges():
+            if start >= begin.at:
+                n_read = n_bytes * stop // self.dataset.n_rows
+                yield StorePiece(start=start, stop=stop, n_read=n_read, end=Place(stop))
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> StoreReader:
         del label_needed, strict  # its rows were read once
@@ -84,7 +84,6 @@ class StoreReader(RowReader[StorePiece]):
         self._labels = np.zeros(0, np.int32)
 
     def read(self, piece: StorePiece) -> PieceRows:
-        """Return the rows of a piece, or raise StoreError or DiskError."""
         rows = self._dataset.rows(piece.start, piece.stop)
         _, tags = self._dataset.origins(piece.start, piece.stop)
         n_labels = len(self._names)

@@ -78,6 +78,11 @@ def option(default: Any, help: str, unit: str = "", **facts: Any) -> Any:
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 
+def attribute(help: str, default: Any = ...) -> Any:
+    """Return the field of a result that :func:`add_attributes` documents."""
+    return option(default, help)
+
+
 def word_options(words: Mapping[str, OptionFacts]) -> Any:
     """Return the field of a mapping whose names are options, each one of some words."""
     return field(default_factory=dict, metadata={KEY: words})

@@ -6,6 +6,7 @@ Random orders are pure functions of integers, the same in every version of every
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,20 @@ def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
 def permutation(n: int, *parts: int) -> NDArray[np.int64]:
     """Return a random order of ``range(n)`` that depends on the parts: int64 (n,)."""
     return np.argsort(keys(*parts, np.arange(n)))  # no two are the same: any sort gives one order
+
+
+def ranges_that_fit(*limits: tuple[NDArray[np.integer], int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of items, as wide as limits let them be: what is before each, and the most.
+
+    An item that is beyond a limit is a range of its own; behind the last one that holds something
+    there is none.
+    """
+    first, n = 0, len(limits[0][0]) - 1
+    while first < n and any(before[first] < before[-1] for before, _ in limits):
+        ends = (np.searchsorted(x, x[first] + most, "right") for x, most in limits)
+        end = max(first + 1, int(min(ends)) - 1)
+        yield first, end
+        first = end
 
 
 SORTED_CELLS = 1 << 18  # scores of all classes that are sorted at a time

@@ -85,7 +85,7 @@ class BatchSlot:
         self._by_feature = by_feature
         self._rows = {
             name: make(count, dtype)
-            for name, (count, dtype) in _row_arrays(n_rows, nnz, n_labels, ids=ids).items()
+            for name, (count, dtype) in row_arrays(n_rows, nnz, n_labels, ids=ids).items()
         }
         for name in POINTERS & self._rows.keys():
             self._rows[name][0] = 0
@@ -97,7 +97,7 @@ class BatchSlot:
         n_rows: int, nnz: int, *, by_feature: bool, n_labels: int = 0, ids: bool = True
     ) -> int:
         """Return the bytes that such a slot takes."""
-        arrays = [*_row_arrays(n_rows, nnz, n_labels, ids=ids).values()]
+        arrays = [*row_arrays(n_rows, nnz, n_labels, ids=ids).values()]
         arrays += _feature_arrays(nnz).values() if by_feature else []
         return sum(count * np.dtype(dtype).itemsize for count, dtype in arrays)
 
@@ -170,16 +170,17 @@ class BatchSlot:
         self.n_rows = 0
 
 
-def _row_arrays(
-    n_rows: int, nnz: int, n_labels: int, *, ids: bool
-) -> dict[str, tuple[int, type[np.generic]]]:
+def row_arrays(
+    n_rows: int, nnz: int, n_labels: int, *, ids: bool,
+    values: type[np.generic] = np.float32, weighted: bool = True,
+) -> dict[str, tuple[int, type[np.generic]]]:  # fmt: skip
+    """Return the elements and types of arrays that hold rows, by name; no labels without lists."""
     found: dict[str, tuple[int, type[np.generic]]] = {
-        "indptr": (n_rows + 1, np.int64),
-        "features": (nnz * ids, np.int32),
-        "values": (nnz, np.float32),
-        "classes": (n_rows, np.int32),
-        "importance": (n_rows, np.float32),
-    }
+        "indptr": (n_rows + 1, np.int64), "features": (nnz * ids, np.int32),
+        "values": (nnz, values), "classes": (n_rows, np.int32),
+    }  # fmt: skip
+    if weighted:
+        found["importance"] = (n_rows, np.float32)
     if n_labels:
         found["label_starts"] = (n_rows + 1, np.int64)
         found["label_classes"] = (n_labels, np.int32)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.label_lists import LabelLists, places_of
+from streammach.rows.layouts import ends
 from streammach.rows.texts import Texts
 
 Values = NDArray[np.uint8] | NDArray[np.float32]
@@ -82,7 +84,7 @@ class RowBlock:
 
     def with_values(self, kept: NDArray[np.bool_]) -> RowBlock:
         """Return the rows with those of their values for which `kept` bool (nnz,) is True."""
-        before = np.concatenate([[0], np.cumsum(kept)])
+        before = ends(kept)
         return replace(
             self, indptr=before[self.indptr], features=self.features[kept],
             values=self.values[kept],
@@ -121,14 +123,10 @@ class RowBlock:
             yield self, np.arange(self.n_rows)
             return
         rows, classes, single = self.labels.rows, self.labels.classes, replace(self, labels=None)
-        ends = np.cumsum(np.diff(self.indptr)[rows])
-        start = 0
-        while start < len(rows):
-            before = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + REPEATED_VALUES, "right")))
+        before, every = ends(np.diff(self.indptr)[rows]), np.arange(len(rows) + 1)
+        for start, stop in ranges_that_fit((before, REPEATED_VALUES), (every, len(rows))):
             some = rows[start:stop]
             yield replace(single.take(some), classes=classes[start:stop]), some
-            start = stop
 
     @staticmethod
     def repeated_footprint(block_nnz: int, block_labels: int, row_nnz: int, row_labels: int) -> int:
@@ -167,14 +165,13 @@ class RowBlock:
                 indptr=np.zeros(1, np.int64), features=nothing, values=np.zeros(0, np.float32),
                 classes=nothing,
             )  # fmt: skip
-        starts = np.cumsum([0, *(part.nnz for part in parts[:-1])])
-        ends = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=True)]
+        lengths = np.concatenate([np.diff(part.indptr) for part in parts])
         names = ("features", "values", "classes", "importance", "places", "numbers")
         listed = any(part.labels is not None for part in parts)
         tagged = any(part.tags is not None for part in parts)
         tags = [part.tags or Texts.of([b""] * part.n_rows) for part in parts] if tagged else []
         return cls(
-            indptr=np.concatenate([[0], *ends]), **{name: join_arrays(name) for name in names},
+            indptr=ends(lengths), **{name: join_arrays(name) for name in names},
             labels=LabelLists.concat([part.lists for part in parts]) if listed else None,
             tags=Texts.concat(tags) if tagged else None,
         )  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.arrays import lower_bound
+from streammach.rows.arrays import lower_bound, ranges_that_fit
+from streammach.rows.layouts import ends
 from streammach.system.jit import Array, Number, kernel
 
 
@@ -37,22 +38,18 @@ class CandidateLists(NamedTuple):
 
     def cut(self, most: int, most_rows: int) -> Iterator[slice]:
         """Yield ranges of rows, so many at most, with so many classes, but for a longer list."""
-        start, n_rows = 0, len(self.first)
+        n_rows = len(self.first)
         if n_rows == 1:  # a query has no time for more
             yield slice(0, 1)
             return
-        ends = np.append(0, np.cumsum(self.last - self.first))
-        while start < n_rows:
-            fits = int(ends.searchsorted(ends[start] + most, "right")) - 1
-            stop = min(max(fits, start + 1), start + most_rows, n_rows)
-            yield slice(start, stop)
-            start = stop
+        limits = (ends(self.last - self.first), most), (np.arange(n_rows + 1), most_rows)
+        yield from (slice(*one) for one in ranges_that_fit(*limits))
 
     def spread(self) -> CandidateLists:
         """Return lists one behind the other, none of which is shared."""
         if len(self.first) == 1 and self.last[0] - self.first[0] == len(self.classes):
             return self
-        starts = np.append(0, np.cumsum(self.last - self.first))
+        starts = ends(self.last - self.first)
         at = np.arange(starts[-1]) + np.repeat(self.first - starts[:-1], self.last - self.first)
         return CandidateLists(starts[:-1], starts[1:], self.classes[at], self.labels[at])
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.rows.arrays import sort_numbers
 from streammach.rows.block import RowBlock
+from streammach.rows.layouts import ends
 from streammach.system.jit import Array, kernel
 from streammach.system.simd import prefetch
 
@@ -30,7 +31,7 @@ def canonicalize(
     old = block.features
     new = old if features is None else features[old]
     keep = new >= 0
-    before = np.concatenate([[0], np.cumsum(keep)])[block.indptr]
+    before = ends(keep)[block.indptr]
     ids, values = new[keep], block.values[keep].astype(np.float32)
     indptr = np.empty_like(before)
     merge_repeats(before, ids, values, indptr, np.zeros(3, np.int64))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.arrays import csr_array
+from streammach.rows.arrays import csr_array, ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 
@@ -21,15 +21,9 @@ COLUMNS = 1024  # whose weights are turned at once
 def parts(rows: RowBlock, row_bytes: int) -> Iterator[RowBlock]:
     """Yield rows in parts whose arrays with so many bytes a row, or a label, stay small."""
     step = max(1, PIECE_BYTES // row_bytes)
-    labels = None if rows.labels is None else rows.labels.starts
-    start = 0
-    while start < rows.n_rows:
-        stop = min(start + step, rows.n_rows)
-        if labels is not None:
-            fits = int(np.searchsorted(labels, labels[start] + step, side="right")) - 1
-            stop = min(stop, max(fits, start + 1))
-        yield rows.part(start, stop)
-        start = stop
+    limits = [(np.arange(rows.n_rows + 1), step)]
+    limits += [] if rows.labels is None else [(rows.labels.starts, step)]
+    yield from (rows.part(*one) for one in ranges_that_fit(*limits))
 
 
 def piece_bytes(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.label_lists import LabelLists
+from streammach.rows.block import RowBlock
 from streammach.system.jit import Array, kernel
 from streammach.system.simd import trailing_zeros
 
@@ -52,13 +52,10 @@ class PairSketch:
     def __init__(self) -> None:
         self.registers = np.zeros(REGISTERS, np.uint8)  # uint8 (2^14,): all that it knows
 
-    def add(
-        self, indptr: NDArray[np.int64], features: NDArray[np.int32], classes: NDArray[np.int32],
-        lists: LabelLists | None = None,
-    ) -> None:  # fmt: skip
-        """Add rows with a class each, or with lists of them."""
-        lists = LabelLists.single(classes) if lists is None else lists
-        add_pairs(indptr, features, lists.starts, lists.classes, self.registers)
+    def add(self, rows: RowBlock) -> None:
+        """Add the pairs of rows."""
+        lists = rows.lists
+        add_pairs(rows.indptr, rows.features, lists.starts, lists.classes, self.registers)
 
     def merge(self, registers: NDArray[np.uint8]) -> None:
         """Take in what another sketch knows: uint8 (2^14,)."""

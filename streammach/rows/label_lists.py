@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.rows.arrays import sort_numbers
+from streammach.rows.layouts import ends
 from streammach.system.jit import Array, kernel
 
 SHORT = 64  # labels of a row that are sorted in place
@@ -34,7 +35,7 @@ class LabelLists:
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> LabelLists:
         """Return the lists of the given class ids."""
-        starts = np.cumsum([0, *(len(row) for row in rows)])
+        starts = ends([*map(len, rows)])
         return cls(starts, np.array([c for row in rows for c in sorted(row)], np.int32))
 
     @classmethod
@@ -132,8 +133,6 @@ class LabelLists:
     @classmethod
     def concat(cls, parts: Sequence[LabelLists]) -> LabelLists:
         """Return the lists of all parts, at least one, one after the other."""
-        before = np.cumsum([0, *(part.n_labels for part in parts)])
-        ends = [p.starts[1:] - p.starts[0] + b for p, b in zip(parts, before[:-1], strict=True)]
         weights = None
         if any(part.weights is not None for part in parts):
             weights = np.concatenate([
@@ -141,7 +140,7 @@ class LabelLists:
                 for part in parts
             ])  # fmt: skip
         classes = np.concatenate([p.classes[p.starts[0] : p.starts[-1]] for p in parts])
-        return cls(np.concatenate([[0], *ends]), classes, weights)
+        return cls(ends(np.concatenate([part.lengths for part in parts])), classes, weights)
 
 
 def places_of(
@@ -149,7 +148,7 @@ def places_of(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where chosen lists start when they are copied, and where their entries are now."""
     lengths = np.diff(starts)[chosen]
-    new = np.concatenate([[0], np.cumsum(lengths)])
+    new = ends(lengths)
     return new, np.repeat(starts[chosen] - new[:-1], lengths) + np.arange(int(new[-1]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -57,9 +58,9 @@ class ArrayTable:
         return {prefix + name: getattr(self, name) for name in self.forms()}
 
 
-def ends(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def ends(lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
     """Return where lists of these lengths start and the last one ends: int64 (n + 1,)."""
-    return np.concatenate([[0], np.cumsum(lengths)])
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def are_lists(starts: NDArray[Any], ids: NDArray[Any], most: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 from streammach.rows.neighbours import Neighbours
 from streammach.system.jit import Array, kernel
@@ -248,12 +249,8 @@ class CountWeights(PairTable):
 
     def _pieces(self) -> Iterator[tuple[slice, slice]]:
         """Yield ranges of features with not many pairs, or one feature, and of their pairs."""
-        first = 0
-        while first < self.n_features:
-            most = self.starts[first] + PIECE_PAIRS
-            last = max(first + 1, int(np.searchsorted(self.starts, most, "right")) - 1)
+        for first, last in ranges_that_fit((self.starts, PIECE_PAIRS)):
             yield slice(first, last), slice(int(self.starts[first]), int(self.starts[last]))
-            first = last
 
     def _lengths(self, features: slice) -> NDArray[np.int64]:
         return np.diff(self.starts[features.start : features.stop + 1])

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.rows.layouts import ends
 from streammach.system.jit import Array, kernel
 
 
@@ -27,16 +28,13 @@ class Texts:
     def of(cls, texts: Iterable[bytes]) -> Texts:
         """Return the list of the given strings."""
         raws = list(texts)
-        offsets = np.zeros(len(raws) + 1, np.int64)
-        np.cumsum([len(raw) for raw in raws], out=offsets[1:])
-        return Texts(offsets, np.frombuffer(b"".join(raws), np.uint8))
+        return Texts(ends([*map(len, raws)]), np.frombuffer(b"".join(raws), np.uint8))
 
     @staticmethod
     def concat(parts: Sequence[Texts]) -> Texts:
         """Return the strings of all parts, one after the other."""
-        before = np.cumsum([0, *(part.text_bytes for part in parts)])
-        ends = [part.offsets[1:] + b for part, b in zip(parts, before[:-1], strict=True)]
-        return Texts(np.concatenate([[0], *ends]), np.concatenate([part.data for part in parts]))
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        return Texts(ends(lengths), np.concatenate([part.data for part in parts]))
 
     @property
     def text_bytes(self) -> int:
@@ -52,8 +50,7 @@ class Texts:
     def take(self, chosen: NDArray[np.int64]) -> Self:
         """Return copies of the chosen strings, in that order."""
         starts = self.offsets[:-1][chosen]
-        offsets = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(self.offsets[1:][chosen] - starts, out=offsets[1:])
+        offsets = ends(self.offsets[1:][chosen] - starts)
         data = np.empty(int(offsets[-1]), np.uint8)
         copy_texts(np.asarray(self.data), starts, offsets, data)
         return replace(self, offsets=offsets, data=data)

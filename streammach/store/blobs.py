@@ -38,8 +38,8 @@ class FileFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Blobs(Protocol):
     """The files of a store, by their names in it; read from several threads."""
 
-    libraries_bytes: int  # memory that reading them takes beside what is read
     place: Path  # the store
+    libraries_bytes: int = 0  # memory that reading them takes beside what is read
 
     def root(self, limit: int) -> bytes:
         """Return the root document, or raise UsageError, StoreError or DiskError without one."""
@@ -55,25 +55,25 @@ class Blobs(Protocol):
 
     def refetch(self, facts: FileFacts) -> bool:
         """Return whether a shard that seems damaged is to be read once more."""
+        del facts
+        return False
 
     def n_bytes(self) -> int:
         """Return the bytes of all files."""
 
     def close(self) -> None:
         """Close the files."""
+        return
 
 
-class Folder:
+class Folder(Blobs):
     """The files of a store in a folder."""
-
-    libraries_bytes = 0
 
     def __init__(self, path: Path) -> None:
         self.place = path
         self._handles: dict[str, int] = {}
 
     def root(self, limit: int) -> bytes:
-        """Return the root document, or raise UsageError, StoreError or DiskError without one."""
         folder, shown = self.place, clean(self.place, 300)
         if not folder.is_dir():
             hint = "Make one with: streammach convert"
@@ -86,7 +86,6 @@ class Folder:
         return read_small(folder / "zarr.json", limit)
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
-        """Return a small file, whose digest is compared by the caller, or raise DiskError."""
         del digest
         return read_small(self.place / name, limit)
 
@@ -126,17 +125,10 @@ class Folder:
             os.close(handle)
         return kept
 
-    def refetch(self, facts: FileFacts) -> bool:
-        """Return False: a file on a disk is what it is."""
-        del facts
-        return False
-
     def n_bytes(self) -> int:
-        """Return the bytes of all files."""
         return sum(f.stat().st_size for f in self.place.rglob("*") if f.is_file())
 
     def close(self) -> None:
-        """Close the files."""
         for handle in self._handles.values():
             os.close(handle)
         self._handles.clear()

@@ -20,21 +20,20 @@ def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path
     There is at least one, and one value among them. Counts and pairs are those of the rows;
     numbers, importances, ids and names are those of the store, tags are left out.
     """
-    lists, data, step = dataset.lists(0, 1), dataset, dataset.facts.block_rows
+    lists, data = dataset.lists(0, 1), dataset
     labels = None if lists is None else np.uint8 if lists.weights is None else np.float32
     writer = StoreWriter(folder, data.value_type.type, weighted=data.weighted, labels=labels)
     features, classes = np.zeros(data.n_features, np.int64), np.zeros(data.n_classes, np.int64)
     pairs, sizes = PairSketch(), list[NDArray[np.int64]]()
-    for start in range(0, len(chosen), step):
-        some = np.flatnonzero(chosen[start : start + step])
+    for start, stop in data.block_ranges(len(chosen)):
+        some = np.flatnonzero(chosen[start:stop])
         if len(some):
-            stop = min(start + step, len(chosen))
             block = data.rows(start, stop).take(some)
             block = replace(block, numbers=data.numbers(start, stop)[some])
             writer.write(writer.encode(writer.append_rows(block)))
             features += np.bincount(block.features, minlength=len(features))
             classes += np.bincount(block.lists.classes, minlength=len(classes))
-            pairs.add(block.indptr, block.features, block.classes, block.labels)
+            pairs.add(block)
             sizes.append(np.stack([np.diff(block.indptr), block.lists.lengths]))
     writer.add_names("labels", data.labels, classes)
     writer.add_names("features", data.features, features)

@@ -243,14 +243,25 @@ class Dataset(StoredRows, Reported):
         """Rows that hold each feature: int64 (d,)."""
         return self._counts("features", self.nnz)
 
+    def block_ranges(self, n_rows: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield where the blocks of all rows, or of the first so many, start and stop.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            How many.
+        """
+        n, step = self.n_rows if n_rows is None else n_rows, self.facts.block_rows
+        return ((start, min(start + step, n)) for start in range(0, n, step))
+
     @cached_property
     def counting(self) -> RowImportance:
         """What rows count as: each once, or by its importance."""
         if not self.weighted:
             return RowImportance(1.0, self.label_counts)
-        sums, labels, step = np.zeros(2), np.zeros(self.n_classes), self.facts.block_rows
-        for start in range(0, self.n_rows, step):
-            rows = self.importances(start, min(start + step, self.n_rows))
+        sums, labels = np.zeros(2), np.zeros(self.n_classes)
+        for start, stop in self.block_ranges():
+            rows = self.importances(start, stop)
             w, lists = rows.weights.astype(np.float64), rows.lists
             sums += w.sum(), (w * w).sum()
             labels += np.bincount(lists.classes, w[lists.rows], self.n_classes)
@@ -279,14 +290,14 @@ class Dataset(StoredRows, Reported):
         n_rows : int
             Rows of the view, at least one; of a smaller store all.
         """
-        n, step = min(n_rows, self.n_rows), self.facts.block_rows
+        n = min(n_rows, self.n_rows)
         features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
         pairs = PairSketch()
-        for start in range(0, n, step):
-            block = self.rows(start, min(start + step, n))
+        for start, stop in self.block_ranges(n):
+            block = self.rows(start, stop)
             features += np.bincount(block.features, minlength=self.n_features)
             classes += np.bincount(block.lists.classes, minlength=self.n_classes)
-            pairs.add(block.indptr, block.features, block.classes, block.labels)
+            pairs.add(block)
         nnz = int(features.sum())
         digest = sha256([f"{self.digest} {n}".encode()])
         root = msgspec.structs.replace(
@@ -382,7 +393,7 @@ class Dataset(StoredRows, Reported):
                 except StoreError:
                     raise damage_error(self.path, f"a name of {group} is there twice") from None
             said = {"features": self.feature_counts, "labels": self.label_counts}
-            yield from self.wrong_rows(said, self.facts.block_rows, told)
+            yield from self.wrong_rows(said, self.block_ranges(), told)
         except StoreError as error:
             yield error.finding
 

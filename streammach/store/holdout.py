@@ -195,7 +195,7 @@ def _masked_rows(
     parts: list[RowBlock] = []
     numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     rows = nnz = 0
-    for start, stop in _blocks(dataset):
+    for start, stop in dataset.block_ranges():
         if not mask[start:stop].any() or rows >= room.held_out_rows:
             continue
         block = dataset.rows(start, stop)
@@ -209,11 +209,6 @@ def _masked_rows(
     return RowBlock.concat(parts), np.concatenate(numbers)
 
 
-def _blocks(dataset: Dataset) -> Iterator[tuple[int, int]]:
-    step, n = dataset.facts.block_rows, dataset.n_rows
-    return ((start, min(start + step, n)) for start in range(0, n, step))
-
-
 def _round_importances(rows: RowBlock, unit: float) -> RowBlock:
     """Return rows whose importances are multiples of a unit."""
     if rows.importance is None or unit == 1:
@@ -225,7 +220,7 @@ def masked_blocks(
     dataset: Dataset, mask: NDArray[np.bool_] | None
 ) -> Iterator[tuple[RowBlock, NDArray[np.bool_]]]:
     """Yield the training store's rows, as many as each counts as, and which are masked: (n,)."""
-    for start, stop in _blocks(dataset):
+    for start, stop in dataset.block_ranges():
         out = mask[start:stop] if mask is not None else np.zeros(stop - start, bool)
         yield _round_importances(dataset.rows(start, stop), dataset.counting.unit), out
 
@@ -234,7 +229,7 @@ def masked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[Ro
     """Yield rows of the training store that are masked; blocks without any are not read."""
     if mask is None:
         return
-    for start, stop in _blocks(dataset):
+    for start, stop in dataset.block_ranges():
         chosen = np.flatnonzero(mask[start:stop])
         if len(chosen):
             rows = dataset.rows(start, stop).take(chosen)
@@ -258,7 +253,7 @@ def left_out(
 def held_numbers(dataset: Dataset, held: HeldOut) -> tuple[int, ...]:
     """Return the numbers, in the source, of the rows that decide; they rise."""
     places, numbers, given = held.places, list[int](), dataset.given
-    for start, stop in _blocks(dataset):
+    for start, stop in dataset.block_ranges():
         own = places[slice(*np.searchsorted(places, (start, stop)))]
         if len(own):
             found = dataset.numbers(start, stop)[own - start]
@@ -273,7 +268,7 @@ def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> 
         hint = f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}."
         raise UsageError(what, path="--hold-out-by", hint=hint)
     groups = np.full(dataset.n_rows, -1, np.int32)
-    for start, stop in _blocks(dataset):
+    for start, stop in dataset.block_ranges():
         block = dataset.rows(start, stop)
         places = np.flatnonzero(inside[block.features])
         rows, firsts = np.unique(np.searchsorted(block.indptr, places, "right"), return_index=True)
@@ -331,7 +326,7 @@ def row_folds(
 
 def _first_classes(dataset: Dataset) -> NDArray[np.int32]:
     """Return the first class of each row: int32 (n,)."""
-    n, step = dataset.n_rows, dataset.facts.block_rows
-    lists = (dataset.lists(start, min(start + step, n)) for start in range(0, n, step))
-    return np.concatenate([dataset.array("y")] if not dataset.listed else
-                          [own.first for own in lists if own is not None])  # fmt: skip
+    if not dataset.listed:
+        return dataset.array("y")
+    lists = (dataset.lists(*one) for one in dataset.block_ranges())
+    return np.concatenate([own.first for own in lists if own is not None])

@@ -49,7 +49,7 @@ def blobs_of(
     return Remote(place, Cache(cache_place(cache, cache_size)))
 
 
-class Remote:
+class Remote(Blobs):
     """A store at a URL. Its shards come through a cache, its documents when it is opened."""
 
     libraries_bytes = FETCH_BYTES
@@ -61,7 +61,6 @@ class Remote:
         self._bytes = 0
 
     def root(self, limit: int) -> bytes:
-        """Return the root document, or raise UsageError or RemoteError."""
         try:
             text = self._objects.read("zarr.json", limit, _whole)
         except MissingObject:
@@ -71,7 +70,6 @@ class Remote:
         return text
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
-        """Return a small file, or raise DiskError."""
         text = self._objects.read(name, limit, lambda found: sha256([found]) == digest)
         self._bytes += len(text)
         return text
@@ -108,11 +106,7 @@ class Remote:
         return True
 
     def n_bytes(self) -> int:
-        """Return the bytes of all files that the manifest and the root name."""
         return self._bytes
-
-    def close(self) -> None:
-        """Do nothing: the cache closes each shard after use."""
 
 
 def _whole(text: bytes) -> bool:

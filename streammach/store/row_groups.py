@@ -127,14 +127,14 @@ def equal_rows(
     ends that. What no other row holds makes no difference. Rows that chance makes equal have no
     key, nor has one whose equals are most rows of its class.
     """
-    n, step, counts = dataset.n_rows, dataset.facts.block_rows, dataset.feature_counts
+    counts = dataset.feature_counts
     counted = (counts > 1) & (np.arange(len(counts)) >= dataset.n_common_features)
     names = np.where(_are_sure(dataset, rows, counted), _row_keys(rows, counted), np.uint64(0))
     known = np.unique(names[names > 0])
     places, of = [numbers[:0]], [known[:0]]
-    for start in range(0, n, step) if len(known) else ():
+    for start, stop in dataset.block_ranges() if len(known) else ():
         clock.check()
-        own = _row_keys(dataset.rows(start, min(start + step, n)), counted)
+        own = _row_keys(dataset.rows(start, stop), counted)
         found = np.flatnonzero(np.isin(own, known))
         places.append(start + found)
         of.append(own[found])

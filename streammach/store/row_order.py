@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from streammach.options.facts import DataFacts
 from streammach.options.types import Transform
 from streammach.rows.arrays import permutation
-from streammach.rows.batch import Batch, BatchSlot, RowIdBatch
+from streammach.rows.batch import Batch, BatchSlot, RowIdBatch, row_arrays
+from streammach.rows.layouts import ends
 from streammach.store.dataset import Dataset
 from streammach.system.errors import StoreError
 from streammach.system.threads import work_ahead
@@ -46,19 +47,9 @@ def block_arrays(
 ) -> dict[str, tuple[int, Any]]:
     """Return the elements and types of arrays that hold some decoded blocks, by name."""
     rows, nnz = pool_rows(facts, n_blocks), min(n_blocks * facts.max_block_nnz, facts.nnz)
-    arrays: dict[str, tuple[int, Any]] = {
-        "indptr": (rows + 1, np.int64), "features": (nnz * ids, np.int32),
-        "values": (nnz, np.uint8 if facts.value_bytes == 1 else np.float32),
-        "classes": (rows, np.int32),
-    }  # fmt: skip
-    if facts.weighted:
-        arrays["importance"] = (rows, np.float32)
-    if facts.listed:
-        labels = min(n_blocks * facts.max_block_labels, facts.n_labels)
-        arrays["label_starts"] = (rows + 1, np.int64)
-        arrays["label_classes"] = (labels, np.int32)
-        arrays["label_weights"] = (labels, np.float32)
-    return arrays
+    values = np.uint8 if facts.value_bytes == 1 else np.float32
+    labels = min(n_blocks * facts.max_block_labels, facts.n_labels)
+    return row_arrays(rows, nnz, labels, ids=ids, values=values, weighted=facts.weighted)
 
 
 class RowOrder:
@@ -140,22 +131,21 @@ def block_batches(
 
 def row_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32]:
     """Return how many values each of a store's first rows has: int32 (stop,)."""
-    return _lengths(dataset.pointers, stop, dataset.facts.block_rows)
+    return _lengths(dataset, dataset.pointers, stop)
 
 
 def label_lengths(dataset: Dataset, stop: int) -> NDArray[np.int32] | None:
     """Return how many labels each of the first rows has, int32 (stop,); None where each has one."""
     if not dataset.listed:
         return None
-    return _lengths(dataset.label_pointers, stop, dataset.facts.block_rows)
+    return _lengths(dataset, dataset.label_pointers, stop)
 
 
 def _lengths(
-    pointers: Callable[[int, int], NDArray[np.int64]], stop: int, step: int
+    dataset: Dataset, pointers: Callable[[int, int], NDArray[np.int64]], stop: int
 ) -> NDArray[np.int32]:
     out = np.empty(stop, np.int32)
-    for first in range(0, stop, step):
-        last = min(first + step, stop)
+    for first, last in dataset.block_ranges(stop):
         out[first:last] = np.diff(pointers(first, last))
     return out
 
@@ -234,13 +224,8 @@ class OrderReader(WaitTimer):
         return self._batch(some[:fits]) if full else None
 
     def _batch(self, rows: NDArray[np.int64]) -> RowIdBatch:
-        def starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-            out = np.zeros(len(rows) + 1, np.int64)
-            np.cumsum(lengths[rows], out=out[1:])
-            return out
-
-        labels = None if self._labels is None else starts(self._labels)
-        return RowIdBatch(rows, starts(self._lengths), labels)
+        labels = None if self._labels is None else ends(self._labels[rows])
+        return RowIdBatch(rows, ends(self._lengths[rows]), labels)
 
     def _rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
         """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""

@@ -55,10 +55,10 @@ def shuffle_of(dtype: np.dtype[np.generic]) -> Literal["shuffle", "bitshuffle"]:
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize >= 4 else "bitshuffle"
 
 
-def compress_values(values: NDArray[Any]) -> bytes:
+def compress_values(values: NDArray[Any], level: int = 5) -> bytes:
     """Return values, C-contiguous, as Blosc packs them with lz4 behind a shuffle."""
     mode = Blosc.SHUFFLE if shuffle_of(values.dtype) == "shuffle" else Blosc.BITSHUFFLE
-    return bytes(Blosc("lz4", 5, mode).encode(values))
+    return bytes(Blosc("lz4", level, mode).encode(values))
 
 
 def unpack(body: bytes | memoryview, out: NDArray[Any]) -> None:

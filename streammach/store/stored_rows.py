@@ -7,7 +7,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ class StoredRows:
         return numbers, Texts(offsets - offsets[0], data)
 
     def wrong_rows(
-        self, said: Mapping[str, NDArray[np.int64]], step: int, told: Told
+        self, said: Mapping[str, NDArray[np.int64]], ranges: Iterable[tuple[int, int]], told: Told
     ) -> Iterator[str]:
         """Yield a line for each thing that a store says of its rows and is not so; all are read.
 
@@ -246,13 +246,13 @@ class StoredRows:
         # A root may promise any number of rows that were left out.
         there = np.zeros(n_numbers if n_numbers <= MOST_LEFT_OUT * n else 0, bool)
         few = list[NDArray[np.int64]]()
-        for start in range(0, n, step):
+        for start, stop in ranges:
             told("rows", start, n)
-            block = self.rows(start, min(start + step, n))
+            block = self.rows(start, stop)
             for name, ids in (("features", block.features), ("labels", block.lists.classes)):
                 counts[name] += np.bincount(ids, minlength=len(counts[name]))
             labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
-            numbers, _ = self.origins(start, start + block.n_rows)
+            numbers, _ = self.origins(start, stop)
             if len(there):
                 there[numbers] = True
             else:

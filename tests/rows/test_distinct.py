@@ -10,7 +10,7 @@ from tests.builders import block_of
 def sketch(blocks):
     found = PairSketch()
     for block in blocks:
-        found.add(block.indptr, block.features, block.classes)
+        found.add(block)
     return found.estimate()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.formats import svmlight, vw
+from streammach.inputs.formats.lines import read_lines
 from streammach.inputs.formats.parsed import Parsed, TextHeader
 from streammach.rows.name_table import NameTable
 
@@ -63,13 +65,14 @@ class TextFormat:
 TEXT_FORMATS = {
     known.name: known
     for known in (
-        TextFormat(name="vw", fits=vw.fits, parse=vw.parse),
+        TextFormat(name="vw", fits=vw.fits, parse=partial(read_lines, False)),
         TextFormat(
-            name="svmlight", fits=svmlight.fits, parse=svmlight.parse, several_labels=True
+            name="svmlight", fits=svmlight.fits, parse=partial(read_lines, True),
+            several_labels=True,
         ),
         TextFormat(
-            name="xmc", fits=svmlight.fits_xmc, parse=svmlight.parse, several_labels=True,
-            unlabelled_rows=True, header=svmlight.xmc_header,
+            name="xmc", fits=svmlight.fits_xmc, parse=partial(read_lines, True),
+            several_labels=True, unlabelled_rows=True, header=svmlight.xmc_header,
         ),
     )
 }  # fmt: skip

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from streammach.inputs.formats import parsed
-from streammach.inputs.formats.features import features_of_row, take_row
-from streammach.inputs.formats.parsed import Parsed, TextHeader
-from streammach.inputs.formats.tokens import is_below, is_blank, next_line, token_end
-from streammach.rows.name_table import NameTable
+from streammach.inputs.formats.parsed import TextHeader
+from streammach.inputs.formats.tokens import is_below, token_end
 from streammach.system.jit import Array, kernel
 
 NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
@@ -96,36 +94,3 @@ def svmlight_head(text: Array, p: int, state: Array) -> Any:
     if is_word(text, p, stop, NAN) or is_word(text, p, stop, INF):
         return p, stop, end, parsed.NO_FINITE_LABEL
     return p, stop, end, parsed.OK if stop > p else parsed.NO_LABEL
-
-
-@kernel()
-def parse(
-    text: Array, p: int, end: int, label_needed: bool, add_labels: bool, add_names: bool,
-    out: Parsed, labels: NameTable, spaces: NameTable, names: NameTable,
-) -> Any:  # fmt: skip
-    """Read lines; see :class:`streammach.inputs.formats.registry.Parser`."""
-    while p < end:
-        line = p
-        while is_blank(text[p]):
-            p += 1
-        if text[p] == parsed.NEWLINE or text[p] == parsed.HASH:
-            p = next_line(text, p)
-            out.state[parsed.LINE] += 1
-            continue
-        if out.state[parsed.ROWS] >= out.classes.shape[0]:
-            return parsed.FULL, line
-        hard = out.state[parsed.HARD]
-        start, stop, p, reason = svmlight_head(text, p, out.state)
-        p, n, code = features_of_row(
-            text, p, True, (start, stop, reason), out, spaces, names, add_names
-        )
-        if code == parsed.DONE:
-            code = take_row(
-                text, line, start, stop, 1.0, n, hard, out, labels, names, add_labels,
-                add_names,
-            )  # fmt: skip
-        if code != parsed.DONE:
-            out.state[parsed.HARD] = hard
-            return code, line
-        p = next_line(text, p)
-    return parsed.DONE, p

@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from streammach.inputs.formats import parsed
-from streammach.inputs.formats.features import features_of_row, take_row
-from streammach.inputs.formats.parsed import Parsed
-from streammach.inputs.formats.tokens import is_blank, long_number, next_line, token_end
+from streammach.inputs.formats.tokens import is_blank, long_number, token_end
 from streammach.rows.arrays import MOST_IMPORTANCE
-from streammach.rows.name_table import NameTable
 from streammach.rows.names import MAX_NAME
 from streammach.system.jit import Array, kernel
 
@@ -64,37 +61,3 @@ def vw_head(text: Array, p: int, label_needed: bool, state: Array) -> Any:
             numbers += 1
         p = q
     return start, end, weight, p, parsed.OK
-
-
-@kernel()
-def parse(
-    text: Array, p: int, end: int, label_needed: bool, add_labels: bool, add_names: bool,
-    out: Parsed, labels: NameTable, spaces: NameTable, names: NameTable,
-) -> Any:  # fmt: skip
-    """Read lines; see :class:`streammach.inputs.formats.registry.Parser`."""
-    while p < end:
-        line = p
-        while is_blank(text[p]):
-            p += 1
-        if text[p] == parsed.NEWLINE:
-            p = next_line(text, p)
-            out.state[parsed.LINE] += 1
-            continue
-        if out.state[parsed.ROWS] + out.state[parsed.LEFT] >= out.classes.shape[0]:
-            return parsed.FULL, line
-        hard = out.state[parsed.HARD]
-        needed = label_needed and not out.state[parsed.NONE_OK]
-        start, stop, importance, p, reason = vw_head(text, p, needed, out.state)
-        p, n, code = features_of_row(
-            text, p, False, (start, stop, reason), out, spaces, names, add_names
-        )
-        if code == parsed.DONE:
-            code = take_row(
-                text, line, start, stop, importance, n, hard, out, labels, names, add_labels,
-                add_names,
-            )  # fmt: skip
-        if code != parsed.DONE:
-            out.state[parsed.HARD] = hard
-            return code, line
-        p = next_line(text, p)
-    return parsed.DONE, p

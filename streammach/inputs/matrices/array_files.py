@@ -76,7 +76,6 @@ class NpyArray(StoredArray):
         self._stored = self._n_bytes if member is None else member.compress_size
 
     def check(self) -> None:
-        """Raise DataError if it cannot be read."""
         if self.dtype.hasobject:
             what = f"{self._name} holds Python objects, which are pickles and are never read"
             hint = "Write it as numbers or fixed strings: y.astype(str)."
@@ -178,7 +177,6 @@ class Hdf5Array(StoredArray):
             check_numbers(dataset.dtype, self._path, self._name)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return items ``start:stop`` of the first axis."""
         values: NDArray[Any] = self._dataset[start:stop]
         return values
 

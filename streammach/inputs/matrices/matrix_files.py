@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +50,8 @@ class MatrixFile(MatrixSource):
     """Rows of an array, or of a group with data, indices and indptr."""
 
     has_paths = True
+    # opens the arrays of such a file for as long as a block runs
+    opener: Callable[[Path], AbstractContextManager[NamedArrays]]
 
     def __init__(self, path: Path, options: SourceOptions) -> None:
         super().__init__(path, options)
@@ -58,9 +59,9 @@ class MatrixFile(MatrixSource):
             self._layout = find_layout(arrays, options)
         self.note = self._layout.note
 
-    @abstractmethod
     def open_arrays(self) -> AbstractContextManager[NamedArrays]:
         """Open the arrays of the file for as long as a block runs."""
+        return type(self).opener(self.path)
 
     def reading_bytes(self) -> ReadingBytes:
         with self.open_arrays() as arrays:
@@ -94,21 +95,13 @@ class MatrixFile(MatrixSource):
 class Hdf5Source(MatrixFile):
     """Rows of an HDF5 file, such as AnnData."""
 
-    form = "hdf5"
-    magic = HDF5_MAGIC
-
-    def open_arrays(self) -> AbstractContextManager[NamedArrays]:
-        return open_hdf5(self.path)
+    form, magic, opener = "hdf5", HDF5_MAGIC, staticmethod(open_hdf5)
 
 
 class NpzSource(MatrixFile):
     """Rows of a .npz file, such as scipy.sparse.save_npz writes, with labels as one more array."""
 
-    form = "npz"
-    magic = NPZ_MAGIC
-
-    def open_arrays(self) -> AbstractContextManager[NamedArrays]:
-        return open_npz(self.path)
+    form, magic, opener = "npz", NPZ_MAGIC, staticmethod(open_npz)
 
 
 class NpySource(MatrixFile):

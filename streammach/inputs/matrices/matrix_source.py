@@ -134,7 +134,6 @@ class MatrixReader(RowReader[MatrixPiece]):
         self._width = 0
 
     def read(self, piece: MatrixPiece) -> PieceRows:
-        """Return the rows of a piece, or raise DataError if the labels do not fit."""
         matrix, rows = piece.matrix, piece.rows
         labels, weights = matrix.labels, matrix.weights
         if self._columns is None or self._opened is not matrix:

@@ -47,7 +47,6 @@ class MemoryArray(StoredArray):
         self.shape, self.dtype, self._values = values.shape, values.dtype, values
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return items ``start:stop`` of the first axis."""
         return self._values[start:stop]
 
 

@@ -107,13 +107,14 @@ class ParquetSource(ArrowFile):
         )  # fmt: skip
 
     def _batch_bytes(self) -> int:
+        used = self._names if self._recipe is None else self._recipe.names
         with self._open() as file:
             groups = [_facts(file, i) for i in range(file.metadata.num_row_groups)]
-        used = None if self._recipe is None else set(self._recipe.names)
-        held = 0
-        for i in range(groups[0].num_columns if groups else 0):
-            if used is None or groups[0].column(i).path_in_schema.split(".")[0] in used:
-                held += max(_chunk_bytes(group.column(i), group.num_rows) for group in groups)
+        each = [
+            [_chunk_bytes(chunk, group.num_rows) for chunk in _chunks_of(group, used)]
+            for group in groups
+        ]
+        held: int = sum(max(sizes) for sizes in zip(*each, strict=True))
         return BATCH_BYTES + held
 
     def _batches(self, columns: list[str]) -> Iterator[tuple[Any, int]]:
@@ -132,12 +133,8 @@ class ParquetSource(ArrowFile):
 
     def _batch_rows(self, facts: Any, columns: list[str]) -> int:
         """Return how many rows of a row group are decoded at a time."""
-        chosen = set(columns)
         whole = dictionaries = 0.0
-        for i in range(facts.num_columns):
-            chunk = facts.column(i)
-            if chunk.path_in_schema.split(".")[0] not in chosen:
-                continue
+        for chunk in _chunks_of(facts, columns):
             plain, packed = chunk.total_uncompressed_size, max(chunk.total_compressed_size, 1)
             whole += plain
             if chunk.has_dictionary_page and chunk.dictionary_page_offset:
@@ -160,6 +157,12 @@ def _facts(file: Any, group: int) -> Any:
         raise ValueError(f"row group {group} has {facts.num_columns:,} columns")
     next(file.reader.iter_batches(0, [group], None, False), None)
     return facts
+
+
+def _chunks_of(facts: Any, columns: Collection[str]) -> list[Any]:
+    """Return the parts of some columns, or of what lies in them, in a row group."""
+    chunks = map(facts.column, range(facts.num_columns))
+    return [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in {*columns}]
 
 
 def _chunk_bytes(chunk: Any, n_rows: int) -> int:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.inputs.tables.cells import Cells, TableRows, parsed_numbers, strings_of
 from streammach.inputs.tables.values import is_utf8
+from streammach.rows.layouts import ends
 from streammach.system.errors import DataError, UsageError, clean
 
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
@@ -87,7 +88,7 @@ class ArrowRows(TableRows):
         if types.is_nested(column.type.value_type):
             return super().lists(name)
         items = texts_of(column.flatten())
-        items.offsets = items.offsets[np.concatenate([[0], np.cumsum(_lengths(column, 0))])]
+        items.offsets = items.offsets[ends(_lengths(column, 0))]
         return items, _there(column)
 
     def vectors(self, name: str, width: int) -> Cells:
@@ -213,8 +214,11 @@ def texts_of(column: Any) -> Cells:
     if types.is_float16(kind):
         return strings_of([*column.to_numpy(zero_copy_only=False)])
     if types.is_date(kind) or types.is_timestamp(kind):
-        column = _dates(column)
-        there = _there(column)
+        zoned = types.is_timestamp(kind) and kind.tz is not None
+        if zoned:  # moments of UTC, without asking what zones there are
+            column = column.cast("int64").cast(pa.timestamp(kind.unit))
+        column = column.cast("string")
+        column = pa.compute.binary_join_element_wise(column, "Z", "") if zoned else column
     elif types.is_float32(kind) or types.is_float64(kind):
         there &= ~np.asarray(pa.compute.is_nan(column).fill_null(True))
         column = column.cast("string")
@@ -228,28 +232,6 @@ def texts_of(column: Any) -> Cells:
         return strings_of(_objects(column))
     starts, stops, data = _spans(column)
     return Cells.spans(data, np.where(there, starts, 0), np.where(there, stops, 0))
-
-
-# Of units of moments: how many are one of another. NumPy 2.5 casts no extremes.
-COARSER = {"ms": (10**3, "s"), "us": (10**6, "s"), "ns": (10**9, "s")}
-
-
-def _dates(column: Any) -> Any:
-    """Return dates and moments as texts, of any year; those of a time zone in UTC."""
-    pa, kind = arrow(), column.type
-    zone = pa.types.is_timestamp(kind) and kind.tz is not None
-    unit = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
-    ticks = column.cast("int32").cast("int64") if unit == "D" else column.cast("int64")
-    ticks = ticks.fill_null(0).to_numpy(zero_copy_only=False)
-    coarser = COARSER | ({} if zone else {"s": (86400, "D")})
-    while unit in coarser and not (ticks % coarser[unit][0]).any():
-        step, unit = coarser[unit]
-        ticks = ticks // step
-    moments = ticks.view(f"M8[{unit}]")
-    gone = ~_there(column) | np.isnat(moments)
-    texts = np.char.replace(np.datetime_as_string(moments), "T", " ")
-    found = pa.array(texts, "string", mask=gone)
-    return pa.compute.binary_join_element_wise(found, "Z", "") if zone else found
 
 
 def _objects(column: Any) -> list[Any]:

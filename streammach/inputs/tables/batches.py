@@ -16,6 +16,8 @@ from streammach.inputs.tables.cells import TableRows
 from streammach.inputs.tables.head import HEAD_ROWS
 from streammach.inputs.tables.large import of_row, row_sizes
 from streammach.inputs.tables.table_source import Table
+from streammach.rows.arrays import ranges_that_fit
+from streammach.rows.layouts import ends
 
 PIECE_BYTES = 1 << 20  # of the cells of a piece, about
 MOST_ROWS = 1 << 14  # of a piece
@@ -83,14 +85,9 @@ def cut_batch(batch: Any) -> Iterator[tuple[TableRows, int]]:
 
 def slices(batch: Any) -> Iterator[tuple[Any, int]]:
     """Yield a record batch in slices of about a megabyte or one larger row, with their bytes."""
-    sizes = row_sizes(batch)
-    ends = np.cumsum(sizes)
-    first = before = 0
-    while first < batch.num_rows:
-        stop = int(np.searchsorted(ends, before + PIECE_BYTES, "right"))
-        stop = min(max(stop, first + 1), first + MOST_ROWS)
-        yield batch.slice(first, stop - first), int(ends[stop - 1]) - before
-        first, before = stop, int(ends[stop - 1])
+    before, rows = ends(row_sizes(batch)), np.arange(batch.num_rows + 1)
+    for first, stop in ranges_that_fit((before, PIECE_BYTES), (rows, MOST_ROWS)):
+        yield batch.slice(first, stop - first), int(before[stop] - before[first])
 
 
 def join_small_batches(batches: Iterable[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:

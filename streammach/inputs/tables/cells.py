@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streammach.inputs.formats.tokens import MAX_FLOAT32
 from streammach.inputs.tables.cell_kernels import read_numbers
 from streammach.inputs.tables.values import NO_TEXT, Unnamed, is_missing, number_of, text_of
+from streammach.rows.layouts import ends
 from streammach.rows.names import MAX_NAME
 from streammach.system.simd import PADDING
 
@@ -96,7 +97,7 @@ class Cells:
     ) -> Cells:
         """Return one item a row; an empty one is missing."""
         there = stops > starts
-        offsets = np.concatenate([[0], np.cumsum(there)])
+        offsets = ends(there)
         if not there.all():
             starts, stops = starts[there], stops[there]
         return cls(offsets, starts, stops, data)
@@ -109,12 +110,10 @@ class Cells:
         """Return the items of each row; empty ones are left out, unless they have `values`."""
         kept = [[t for t in row if t] for row in rows] if values is None else rows
         texts = [t for row in kept for t in row]
-        offsets, ends = np.zeros(len(kept) + 1, np.int64), np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(row) for row in kept], out=offsets[1:])
-        np.cumsum([len(t) for t in texts], out=ends[1:])
+        offsets, places = ends([*map(len, kept)]), ends([*map(len, texts)])
         data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
         weights = None if values is None else np.array(values, np.float64)
-        return cls(offsets, ends[:-1], ends[1:], data, weights, wrong=[*wrong])
+        return cls(offsets, places[:-1], places[1:], data, weights, wrong=[*wrong])
 
     @classmethod
     def of_numbers(cls, values: NDArray[np.float64], wrong: Sequence[BadCell] = ()) -> Cells:

@@ -86,7 +86,6 @@ class TableReader(RowReader[Any]):
         self._scratch = self._scratch_for(ROW_BYTES, ROW_WORDS)
 
     def read(self, piece: Any) -> PieceRows:
-        """Return the rows of a piece."""
         rows = self._rows_of(piece)
         self._lines = rows.lines
         found = self.rows(rows, piece.first_row)

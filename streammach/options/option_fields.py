@@ -16,6 +16,7 @@ from streammach.system.errors import UsageError, check_word, clean, name_paramet
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+SECTIONS = ("\n\nRaises\n", "\n\nAttributes\n")  # that follow parameters
 KEY = "option"  # of a field's metadata: its facts, or those of each name in its mapping
 
 
@@ -151,7 +152,7 @@ def add_attributes(record: type[T]) -> type[T]:
 
 
 def add_parameters(*records: Any) -> Callable[[F], F]:
-    """Return what adds options of records to the docstring of a function that takes them."""
+    """Return what adds options of records to the docstring of what takes them: the parameters."""
 
     def document(function: F) -> F:
         own = signature(function).parameters
@@ -161,8 +162,9 @@ def add_parameters(*records: Any) -> Callable[[F], F]:
             _describe(one._replace(field=one.keyword, type=is_it.annotation, default=is_it.default))
             for one, is_it in taken
         )
-        head, mark, rest = cleandoc(function.__doc__ or "").partition("\n\nRaises\n")
-        function.__doc__ = "\n".join([head, *lines]) + mark + rest
+        text = cleandoc(function.__doc__ or "")
+        end = min((text.find(mark) for mark in SECTIONS if mark in text), default=len(text))
+        function.__doc__ = "\n".join([text[:end], *lines]) + text[end:]
         return function
 
     return document

@@ -65,7 +65,6 @@ class Plot:
 
     name: str  # a word for its place on the page
     finding: str  # what it shows, in a sentence; its title
-    alt: str  # what can be seen, for those who cannot
     draw: Callable[[Any], None]  # draws on a figure of matplotlib
     height: float  # of the figure, in inches
     header: tuple[str, ...]  # header, rows: its numbers as a table of text
@@ -74,7 +73,8 @@ class Plot:
     @cached_property
     def svg(self) -> str:
         """The drawing, which can stand in a page beside others."""
-        return svg_of(self.name, self.draw, height=self.height, alt=self.alt)
+        alt = f"A plot of these numbers, which follow as a table: {', '.join(self.header)}"
+        return svg_of(self.name, self.draw, height=self.height, alt=alt)
 
 
 def require() -> None:

@@ -73,9 +73,6 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
     return Plot(
         name="reliability", draw=lambda figure: _draw_reliability(figure, curves, listed=listed),
         height=3.9, finding=finding,
-        alt=f"{'Two curves' if others else 'A curve'} over {len(first.bins)} bins of stated "
-            f"probability, against the diagonal. Mean stated {percent(stated)}%, right "
-            f"{percent(right)}%",
         header=("calibration", "stated %", "right %", "labels" if listed else "rows"),
         rows=tuple(
             (name.split()[0], percent(b.stated), percent(b.right), f"{b.n_rows:,}")
@@ -130,10 +127,8 @@ def _bars_plot(
                  xlim=(0, min(112.0, 1.15 * max(lengths) + 1)))  # fmt: skip
         axes.grid(visible=False, axis="y")
 
-    known = ", ".join(percent(share) for share in shares if share is not None)
     return Plot(
         name=name, draw=draw, height=0.7 + 0.21 * len(groups), finding=finding,
-        alt=f"Bars of {measure} in percent, from frequent to rare: {known}",
         header=header, rows=tuple(rows),
     )  # fmt: skip
 
@@ -204,8 +199,6 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
         finding=f"With all {counts[-1]} repetitions {found.estimator} reaches {what} "
                 f"{percent(last)}%, {100 * (last - before):+z.1f} points over the first "
                 f"{counts[-2]}",
-        alt=f"{what} against the first {counts[0]} to {counts[-1]} repetitions, by the way to rank:"
-            f" {', '.join(names)}",
         header=("first repetitions", *(f"{name} {what} %" for name in names)),
         rows=tuple(
             (f"{depth.n_repetitions}", *(percent(depth.accuracy[name], 2) for name in names))
@@ -242,8 +235,6 @@ def figures_plot(found: Diagnosis) -> Plot:
 
     return Plot(
         name="figures", draw=draw, height=3.0, finding=finding,
-        alt=f"Bars at 1, 3 and 5 of {', '.join(SHOWN.values())}, and marks where the best "
-            "precision lies",
         header=("k", "best P@k %", *(f"{kind}@k %" for kind in KINDS)),
         rows=tuple(
             (f"{k}", percent(possible[f"P@{k}"], 2),
@@ -275,8 +266,6 @@ def labels_plot(found: Diagnosis) -> Plot | None:
     return Plot(
         name="labels", height=3.4, finding=finding,
         draw=lambda figure: _draw_groups(figure, curves, names, sizes, "labels of a row", "rows"),
-        alt=f"Curves of {', '.join(BY_LABELS)} over {len(groups)} groups of rows, and how many "
-            "rows each has",
         header=("labels of a row", "rows", *(f"{name} %" for name in groups[0].figures)),
         rows=tuple(
             (_size(group), f"{group.n_rows:,}", *(percent(x, 2) for x in group.figures.values()))
@@ -328,8 +317,6 @@ def classes_plot(found: Diagnosis) -> Plot | None:
                 f"{percent(mean[-1])}%, those with {names[0]} of {percent(mean[0])}%",
         draw=lambda figure: _draw_groups(
             figure, curves, names, sizes.tolist(), f"rows of a {what}", plural),
-        alt=f"Curves of recall by the rows of a {what}, from few to many; mean: "
-            f"{', '.join(map(percent, mean))}",
         header=("rows here", plural, *(f"{name} recall %" for name in curves)),
         rows=tuple(
             (name, f"{size:,}", *(percent(own[i]) for own in curves.values()))

@@ -49,12 +49,10 @@ def epochs_plot(
     epochs, losses = [entry.epoch for entry in history], [entry.loss for entry in history]
     scores = [entry.accuracy for entry in history if entry.accuracy is not None]
     finding = f"Epoch {kept} of {len(epochs)} was kept"
-    alt = f"Training loss falls from {losses[0]:z.3f} to {losses[-1]:z.3f} in {len(epochs)} epochs"
     if len(scores) == len(history):
         alone = " by the hashed models alone" if counts else ""
         finding += f": held-out {said.first} {percent(scores[kept - 1])}%{alone}"
         finding += f", {percent(scores[0])}% after the first" if len(scores) > 1 else ""
-        alt += f"; held-out {said.first} goes from {percent(scores[0])}% to {percent(scores[-1])}%"
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(2 if scores else 1, 1, squeeze=False, sharex=True)[:, 0]
@@ -70,7 +68,7 @@ def epochs_plot(
             whole_ticks(axes.xaxis)
 
     return Plot(
-        name="epochs", draw=draw, height=3.4 if scores else 2.2, finding=finding, alt=alt,
+        name="epochs", draw=draw, height=3.4 if scores else 2.2, finding=finding,
         header=("epoch", "loss", f"{said.first} %", f"{said.five} %", "rows/s", "waiting %",
                 "peak GB"),
         rows=tuple(
@@ -108,7 +106,6 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
 
     return Plot(
         name="stages", draw=draw, height=2.8, finding=finding,
-        alt=f"{len(stages)} points from {stages[0].t:z.0f} to {last.t:z.0f} s. {finding}",
         header=("time s", "stage", f"{said.first} %", f"{said.five} %"),
         rows=tuple(
             (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
@@ -139,9 +136,6 @@ def memory_plot(plan: Plan, result: Result, held: dict[str, int]) -> Plot:
         height=1.1 + 0.21 * len(seen),
         finding=f"Training took {size_text(peak)} of {size_text(projected)} projected "
                 f"({peak / projected:z.2f}) and {size_text(plan.limits.host)} allowed",
-        alt=f"Bars of projected memory by ledger term; the largest of {len(lines)} is "
-            f"{lines[0].name} with {size_text(lines[0].n_bytes)}; the sum is "
-            f"{size_text(projected)}, {size_text(peak)} were measured",
         header=("term", "projected bytes", "measured bytes"),
         rows=(
             *((name, f"{p:,}", "-" if m is None else f"{m:,}") for name, p, m in terms),

@@ -19,9 +19,13 @@ from streammach.frontends.sklearn.fits import parameters_of, threads_of, train_e
 from streammach.frontends.sklearn.partial_fits import PartialFits, alike, new_labels
 from streammach.frontends.sklearn.rows import in_form, indicator, places
 from streammach.inputs.label_names import NamesOfLabels
+from streammach.inputs.source_options import TableOptions
 from streammach.inputs.tables.memory_objects import is_frame
 from streammach.inputs.tokenizers import tokenizer
 from streammach.model.model import Model
+from streammach.options.option_fields import add_parameters
+from streammach.options.training import TrainingOptions
+from streammach.planning.constraints import Constraints
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.metrics import LIKELY
 from streammach.rows.block import RowBlock
@@ -29,6 +33,7 @@ from streammach.store.class_weights import ClassWeights
 from streammach.system.progress import Wanted
 
 
+@add_parameters(Constraints, TrainingOptions, TableOptions)
 @dataclass(eq=False, repr=False)
 class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # without types
     """Classifier for very many classes, in a budget: :func:`streammach.training.trainer.train`.
@@ -36,22 +41,13 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     A fit is a training by that function: the same rows and options give the same model. On
     sparse rows it does not depend on the number of threads.
 
+    What `memory` allows is taken beside the rows and 110 MB of scikit-learn, by each of several
+    fits at a time; :meth:`partial_fit` has 1 GB where none is named.
+
     Parameters
     ----------
-    memory : str or int, default=None
-        What a fit may take, such as ``"1GB"``, beside the rows and 110 MB of scikit-learn. None:
-        half of what is free, the most of 2, 3, 4, 6, 8 and 12 GB; 1 GB for :meth:`partial_fit`. Of
-        several fits at a time each takes as much: name it then, and where two machines should make
-        the same model.
-    n_buckets, n_repetitions, epochs, batch_size : int, default=None
-        B and R, both or none; passes over the rows; rows of a batch. Chosen for rows and budget
-        otherwise.
-    learning_rate : float, default=None
-        The rate at the start, which falls to 0; searched otherwise.
-    model_size : str, default="auto"
-        ``auto``: the smallest form that held-out rows say is free; ``full``; or bytes.
-    combine, device : str, default="auto"
-        How repetitions join (``logsum``, ``mean``, ``median``, ``min``); where (``cpu``, ``cuda``).
+    combine : str, default="auto"
+        How repetitions join (``logsum``, ``mean``, ``median``, ``min``).
     n_jobs : int, default=None
         Threads that compute: all cores for None and -1; 1 for None in a search that has several
         fits at a time.
@@ -66,13 +62,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         Decides hashes and the order of rows, the `seed` of a training; None is 0.
     callbacks : list, default=None
         As for :class:`streammach.training.trainer.Trainer`.
-    hold_out_by : str, default="auto"
-        Which rows are held out: ``auto``, whole documents where a column looks like their names,
-        else random ones, apart from equal ones; ``random``; or that column.
-    text, category, number, date : str or list of str, default=None
-        Columns of a table by what becomes of them; all are looked at where none is named.
-    tokenizer : callable, default=None
-        What parts a text into words; see :func:`streammach.tokenizer`.
     progress : bool, str or callable, default=None
         Whether a fit tells how it goes, as there; for None it does not.
     options : dict, default=None

@@ -58,7 +58,7 @@ class PartialFits:
     ) -> PartialFits:  # fmt: skip
         """Begin with the first rows, whose first batch decides what is not given."""
         size = given["batch_size"] or BATCH
-        first = rows.take(np.arange(min(size, len(rows.targets.lists))), None)
+        first = rows.take_unweighted(np.arange(min(size, len(rows.targets.lists))))
         if recipe is not None:
             vocabulary = Vocabulary()
             block = _block(first.x, recipe, vocabulary)

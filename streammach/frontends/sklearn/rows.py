@@ -137,16 +137,14 @@ class Rows:
     # float64 (n,) or None: their weights; None where all are 1
     weights: NDArray[np.float64] | None = None
 
-    def take(self, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Rows:
-        """Return some of the rows; `weights` are those of all."""
+    def take_unweighted(self, rows: NDArray[np.int64]) -> Rows:
+        """Return some of the rows, each of weight 1."""
         targets = replace(self.targets, lists=self.targets.lists.take(rows))
-        some = None if weights is None else weights[rows]
-        return Rows(take_rows(self.x, rows), targets, some)
+        return Rows(take_rows(self.x, rows), targets)
 
     def scale(self) -> ValueScale:
-        """Return how large the rows' values are, by the rows' weights."""
-        x, weights = self.x[:SCALED_ROWS], self.weights
-        weights = None if weights is None else weights[:SCALED_ROWS]
+        """Return how large the rows' values are."""
+        x = self.x[:SCALED_ROWS]
         if scipy.sparse.issparse(x):
             lengths = np.diff(x.indptr).astype(np.float64)
             squares = np.add.reduceat(np.append(x.data.astype(np.float64) ** 2, 0), x.indptr[:-1])
@@ -154,10 +152,9 @@ class Rows:
         else:
             lengths = np.count_nonzero(x, axis=1).astype(np.float64)
             squares = np.einsum("ij,ij->i", x, x, dtype=np.float64, casting="same_kind")
-        own = np.ones(len(lengths)) if weights is None else weights
-        nnz, total = float(np.sum(own * lengths)), float(own.sum()) or 1.0
-        typical = float(np.sqrt(np.sum(own * squares) / nnz)) if nnz else 1.0
-        return ValueScale(max(typical, 1e-6), max(nnz / total, 1.0))
+        nnz = float(lengths.sum())
+        typical = float(np.sqrt(squares.sum() / nnz)) if nnz else 1.0
+        return ValueScale(max(typical, 1e-6), max(nnz / max(len(lengths), 1), 1.0))
 
 
 def sum_duplicates(x: Any) -> Any:

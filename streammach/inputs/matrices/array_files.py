@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from streammach.inputs.matrices.named_arrays import (
+    COPY_HINT,
     MAX_CHUNK_BYTES,
     MAX_DEPTH,
     MAX_NODES,
@@ -28,34 +27,15 @@ from streammach.inputs.matrices.named_arrays import (
     check_numbers,
     check_stored,
     inside,
+    reading_errors,
 )
-from streammach.system.errors import DataError, StreammachError, clean
-from streammach.system.files.reading import disk_error
+from streammach.system.errors import DataError, clean
 
 NPY_MAGIC = b"\x93NUMPY"
 NPZ_MAGIC = b"PK\x03\x04"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 NO_PLUGINS = "::"  # a plugin is a library that opening a file would run
 FILTERS = {1, 2, 3, 6, 32000}  # of HDF5: deflate, shuffle, fletcher32, scale-offset, lzf
-DAMAGED = (
-    zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError,
-    tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
-)  # fmt: skip
-COPY_HINT = "Copy or write the file again."
-
-
-@contextmanager
-def reading_errors(path: Path) -> Iterator[None]:
-    """Turn what the readers of files raise into a DataError or DiskError of one line."""
-    try:
-        yield
-    except StreammachError:
-        raise
-    except (OSError, *DAMAGED) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise disk_error(error, path) from error
-        what = f"it is damaged or cut short ({clean(error, 100) or type(error).__name__})"
-        raise DataError(what, path=path, hint=COPY_HINT) from None
 
 
 class NpyArray(StoredArray):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import tokenize
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.system.errors import BudgetError, DataError, clean
+from streammach.system.errors import BudgetError, DataError, StreammachError, clean
+from streammach.system.files.reading import disk_error
 from streammach.system.machine import memory_limit, size_text
 
 MAX_NODES, MAX_DEPTH = 10_000, 8  # groups and arrays of a file that are looked at, and how deep
@@ -22,6 +27,11 @@ LABEL_BYTES = 24  # of the label of a row, as it is read and as the place of its
 LABELS_A_ROW = 32  # of a matrix of rows x labels that is kept with all of its cells
 TEXT_BYTES = 64  # of a string in memory
 SPARSE_PARTS = ("data", "indices", "indptr")
+DAMAGED = (  # what is raised where files are
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, NotImplementedError,
+    tokenize.TokenError, SyntaxError, OverflowError, TypeError, LookupError,  # odd headers of .npy
+)  # fmt: skip
+COPY_HINT = "Copy or write the file again."
 FILLS = ("_FillValue", "missing_value")  # attributes of netCDF
 
 
@@ -113,6 +123,24 @@ class NamedArrays:
         """Return texts, empty ones where they are missing."""
         values = self.read_column(name)
         return np.ma.filled(values.astype(object), "") if np.ma.is_masked(values) else values
+
+
+@contextmanager
+def reading_errors(
+    path: Path, what: str = "it is damaged or cut short",
+    damaged: tuple[type[Exception], ...] = DAMAGED,
+) -> Iterator[None]:  # fmt: skip
+    """Turn what the readers of files raise into a DataError or DiskError of one line."""
+    kinds: tuple[type[Exception], ...] = (OSError, *damaged)
+    try:
+        yield
+    except StreammachError:
+        raise
+    except kinds as error:
+        if isinstance(error, OSError) and error.errno:
+            raise disk_error(error, path) from error
+        why = clean(str(error).partition("\n")[0], 120) or type(error).__name__
+        raise DataError(f"{what} ({why})", path=path, hint=COPY_HINT) from None
 
 
 def inside(group: str, name: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from streammach.inputs.matrices.named_arrays import check_stored
+from streammach.inputs.matrices.named_arrays import check_stored, reading_errors
 from streammach.inputs.source import START, Place, ReadingBytes
 from streammach.inputs.source_options import SourceOptions
 from streammach.inputs.tables.arrow_rows import arrow, check_buffers
@@ -16,8 +17,6 @@ from streammach.inputs.tables.batches import MOST_ROWS, PIECE_BYTES, BatchPiece,
 from streammach.inputs.tables.head import Head
 from streammach.inputs.tables.large import DICTIONARY, messages
 from streammach.inputs.tables.table_source import distinct
-from streammach.system.errors import DataError, StreammachError, clean
-from streammach.system.files.reading import disk_error
 
 BATCH_BYTES = 64 << 20  # of a batch, where cells repeat those of a dictionary
 LEAST_ROWS = 64  # of a batch
@@ -76,20 +75,11 @@ class ArrowFile(BatchTable):
         with self._errors():
             super().show(head)
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self) -> AbstractContextManager[None]:
         pa = arrow()
-        try:
-            yield
-        except StreammachError:
-            raise
-        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowMemoryError, ValueError,
-                LookupError, EOFError, OSError) as error:  # fmt: skip
-            if isinstance(error, OSError) and error.errno is not None:
-                raise disk_error(error, self.path) from error
-            why = clean(str(error).partition("\n")[0], 120)
-            what = f"it cannot be read as {self.form} ({why})"
-            raise DataError(what, path=self.path, hint="Copy or write the file again.") from None
+        damaged = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowMemoryError, ValueError,
+                   LookupError, EOFError)  # fmt: skip
+        return reading_errors(self.path, f"it cannot be read as {self.form}", damaged)
 
 
 class ParquetSource(ArrowFile):

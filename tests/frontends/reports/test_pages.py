@@ -272,7 +272,7 @@ def test_a_page_of_lists_has_its_plots_and_words(lists, list_page):
     (_, found), page = lists, list_page
     names = [plot.name for plot in page.plots]
     assert names[:6] == ["figures", "labels", "tenths", "classes", "reliability", "repetitions"]
-    assert all(plot.rows and plot.alt and plot.finding for plot in page.plots)
+    assert all(plot.rows and plot.finding for plot in page.plots)
     read = Reader(page.html)
     assert len(read.ids) == len(set(read.ids))
     text = "".join(read.text)

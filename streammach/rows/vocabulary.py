@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streammach.rows.name_table import (
     NO_SPACE,
     NameTable,
+    add_missing,
     find_names,
     find_or_add,
     grow_table,
@@ -258,7 +259,7 @@ class LocalNames:
         # Most are there. Looking does not wait for others who add: what it misses is added below.
         ids = find_names(getattr(self._whole, name), data, edges[:-1], edges[1:], owners)
         new = np.flatnonzero(ids < 0)
-        starts, ends = edges[:-1][new], edges[1:][new]
+        starts, ends, added = edges[:-1][new], edges[1:][new], ids[new]
         if len(new):
             with lock:
                 into = getattr(self._whole, name)
@@ -267,5 +268,6 @@ class LocalNames:
                     # whoever looks at the old bytes must not meet names that these lack
                     larger = larger._replace(slots=into.slots.copy())
                 setattr(self._whole, name, larger)
-                ids[new] = find_names(larger, data, starts, ends, owners[new], add=True)
+                add_missing(larger, data, starts, ends, owners[new], added)
+            ids[new] = added
         self._ids[name] = np.concatenate([known, ids])

@@ -98,11 +98,9 @@ class ClusterRanking(ClusterTraining):
     ) -> Evaluation:  # fmt: skip
         """Measure a run on the rows of a store."""
         with self._connect(device) as client:
-            from streammach.frontends.cluster.ranges import (
-                evaluate as measure_apart,  # loads on demand
-            )
+            from streammach.frontends.cluster import ranges  # loads on demand
 
-            return measure_apart(
+            return ranges.evaluate(
                 run, store, client, estimator=estimator, memory=device.memory, progress=shown,
                 tell=shown.tell, **vars(request),
             )  # fmt: skip
@@ -115,11 +113,9 @@ class ClusterRanking(ClusterTraining):
             raise UsageError("a cluster writes to a file: --out")
         _refuse(("buckets",), "a cluster writes no bucket probabilities")
         with self._connect(device) as client:
-            from streammach.frontends.cluster.ranges import (
-                predict as write_apart,  # loads on demand
-            )
+            from streammach.frontends.cluster import ranges  # loads on demand
 
-            return write_apart(
+            return ranges.predict(
                 run, source, client, memory=device.memory, progress=shown, tell=shown.tell,
                 **{name: value for name, value in vars(options).items() if name != "buckets"},
             )  # fmt: skip

@@ -73,8 +73,7 @@ class Plot:
     @cached_property
     def svg(self) -> str:
         """The drawing, which can stand in a page beside others."""
-        alt = f"A plot of these numbers, which follow as a table: {', '.join(self.header)}"
-        return svg_of(self.name, self.draw, height=self.height, alt=alt)
+        return svg_of(self.name, self.draw, height=self.height, alt=f"Plot: {self.finding}")
 
 
 def require() -> None:

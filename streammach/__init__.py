@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streammach.options.training import TrainingOptions
     from streammach.planning.choose import plan
     from streammach.planning.constraints import Constraints
+    from streammach.planning.data_shape import Shape
     from streammach.prediction.evaluate import evaluate
     from streammach.prediction.external_scores import metrics
     from streammach.prediction.predict import predict
@@ -37,15 +38,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Clock", "Constraints", "Dataset", "MACHClassifier", "Model", "Plan", "Predictor", "Run",
-    "Start", "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed", "evaluate",
-    "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects", "tokenizer",
-    "train", "verify",
+    "Shape", "Start", "Trainer", "TrainingOptions", "add", "callbacks", "convert", "distributed",
+    "evaluate", "explore", "merge", "metrics", "plan", "predict", "report", "shrink", "suspects",
+    "tokenizer", "train", "verify",
 ]  # fmt: skip
 _HOMES = {
     "system.clock": ["Clock"], "frontends.cluster": ["distributed"],
     "conversion.convert": ["convert"], "conversion.explore": ["explore"],
     "store.dataset": ["Dataset", "verify"], "inputs.tokenizers": ["tokenizer"],
     "model.model": ["Model"], "planning.choose": ["plan"], "planning.constraints": ["Constraints"],
+    "planning.data_shape": ["Shape"],
     "prediction.evaluate": ["evaluate"], "prediction.external_scores": ["metrics"],
     "prediction.predict": ["predict"], "prediction.predictor": ["Predictor"],
     "frontends.reports.pages": ["report"], "frontends.sklearn.classifier": ["MACHClassifier"],

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec import UnsetType
+
 if TYPE_CHECKING:  # the commands' options need the names alone
     from streammach.backends.protocol import Backend
     from streammach.options.config import RunConfig
@@ -57,6 +59,10 @@ class Rates(NamedTuple):
     product: float  # a float32 product and its sum, of a product of matrices
 
 
+# Measured on one (driver 580, CUDA 13).
+H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.39e-9, product=1 / 25.5e12)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What a device is to do, as far as it is known: by this it is chosen."""
@@ -68,6 +74,7 @@ class Work:
     unhashed: bool = False  # whether there are no hashed models
     weights: Weights = "float32"  # type of the weights while they are trained
     tf32: bool = False  # whether dense rows are multiplied in TensorFloat-32
+    card: str | None = None  # a GPU that is not here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +106,11 @@ class BackendKind:
     # Measures the rates of a device of its own; None: work takes the threads of the CPU.
     rates: Callable[[], Rates] | None = None
     unhashed: bool = False  # whether classes can be ranked there without hashed models
+    with_card: Callable[[str], BackendKind] | None = None  # see `of`; raises UsageError
+
+    def of(self, card: str | UnsetType | None) -> BackendKind:
+        """Return the same with a card that is not here, if one is named."""
+        return self.with_card(card) if self.with_card is not None and card else self
 
     def by_feature(self, config: RunConfig) -> bool:
         """Return whether batches come with lists by feature."""

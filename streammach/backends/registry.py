@@ -51,7 +51,7 @@ def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
     names = tuple(BACKENDS) if wanted == "auto" else (wanted,)
     why = ""
     for name in names:
-        kind = BACKENDS[name]
+        kind = BACKENDS[name].of(work.card)
         try:
             _check(kind, work, why)  # before a card is looked at, which takes memory and time
             usable = kind.probe() if name == wanted else kind.usual()

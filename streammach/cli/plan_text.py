@@ -11,7 +11,7 @@ from streammach.backends.registry import device_text
 from streammach.options.plan import Option, Plan
 from streammach.parts.registry import parts_text
 from streammach.system.errors import clean
-from streammach.system.machine import number_text, size_text, time_range_text, time_text
+from streammach.system.machine import UNLIMITED, number_text, size_text, time_range_text, time_text
 from streammach.system.progress import line_width, wrap_lines
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
@@ -29,9 +29,10 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     """Return the report of a plan as lines of the terminal's columns, 100 at most."""
     facts = plan.facts
     rows = [
-        f"store    {clean(facts.path, 300)}",
-        f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
-        f"{facts.n_classes:,} classes, {number_text(facts.nnz / facts.n_rows)} values a row",
+        *([f"store    {clean(facts.path, 300)}"] if facts.digest else []),
+        f"{'' if facts.digest else 'shape':<9}{facts.n_rows:,} rows, "
+        f"{facts.n_features:,} features, {facts.n_classes:,} classes, "
+        f"{number_text(facts.nnz / facts.n_rows)} values a row",
         *_wrap("device", device_text(plan)),
         *(
             f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"
@@ -67,7 +68,7 @@ def budgets(plan: Plan) -> list[tuple[str, int, str]]:
     found = [("", limits.host, limits.host_source)]
     if limits.device:
         found.append(("of GPU memory ", limits.device, limits.device_source))
-    return found
+    return [one for one in found if one[1] < UNLIMITED]
 
 
 def _option_line(option: Option, plan: Plan) -> str:
@@ -127,7 +128,8 @@ def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
         share = 100 * line.n_bytes / total
         first = "" if i else head
         rows.append(f"{first:<9}{line.name:<{width}} {size_text(line.n_bytes):>9} {share:z5.1f}%")
-    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9} of {size_text(allowed)}")
+    most = "" if allowed >= UNLIMITED else f" of {size_text(allowed)}"
+    rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9}{most}")
     return rows
 
 
@@ -147,7 +149,8 @@ def plan_document(plan: Plan) -> Document:
             "resident": placement.resident, "allowed_bytes": plan.limits.device,
             "projected_bytes": plan.device_projected_bytes,
         },
-        "allowed_bytes": plan.limits.host,
+        "allowed_bytes": None if plan.limits.host >= UNLIMITED else plan.limits.host,
+        "elsewhere": plan.elsewhere,
         "projected_bytes": plan.projected_bytes,
         "disk_bytes": plan.disk_bytes,
         "small_model_bytes": plan.small_model_bytes,

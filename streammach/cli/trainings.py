@@ -80,19 +80,39 @@ class TrainOptions:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class ElsewhereOptions:
+    """What a plan is made for that is not here: rows, a machine."""
+
+    shape: str | None = option(
+        None, "Plan for rows that are not here, of so many values, or values=dense.",
+        "rows=N,classes=N,features=N,values=N[,labels=N]",
+    )  # fmt: skip
+    card: str | None = option(
+        None, "Plan for another machine: its GPU's name, or memory such as 12GB.", "CARD"
+    )
+
+
 @command("streammach plan train.zarr --memory 12GB", cached=True)
-@click.argument("store", type=STORE_PATH)
-def plan(*, store: Path, constraints: Constraints, as_json: bool) -> None:
+@click.argument("store", type=STORE_PATH, required=False)
+def plan(
+    *, store: Path | None, other: ElsewhereOptions, constraints: Constraints, as_json: bool
+) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
     top-5 accuracy, against the best model of any size; so is the time of a training. Without
-    --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB.
+    --memory, --buckets or --exact the budget is half of what is free, 2 to 12GB; of another
+    machine, which has 8 --threads, all of its card or 12GB.
     """
+    if (store is None) == (other.shape is None):
+        raise UsageError("name a store or the sizes of rows: STORE, --shape")
     from streammach.cli.plan_text import plan_document, plan_lines
     from streammach.planning.choose import plan as choose  # compiled code loads on demand
+    from streammach.planning.data_shape import Shape
 
-    chosen = choose(store, constraints)
+    rows = store or Shape.of_text(other.shape or "")
+    chosen = choose(rows, dataclasses.replace(constraints, card=other.card))
     if as_json:
         say_json(plan_document(chosen))
         return
@@ -101,8 +121,10 @@ def plan(*, store: Path, constraints: Constraints, as_json: bool) -> None:
         "repetitions": constraints.n_repetitions, "time": constraints.time,
         "latency": constraints.latency,
     }  # fmt: skip
+    if chosen.elsewhere and not constraints.exact:
+        decisive["memory"] = f"{(chosen.limits.device or chosen.limits.host) / 1e9:g}GB"
     again = "".join(f" --{name} {x}" for name, x in decisive.items() if x is not None)
-    command = f"streammach train {clean(store, 300)} --out RUN{again}"
+    command = f"streammach train {clean(store or 'STORE', 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)
 

@@ -23,7 +23,7 @@ from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.source import Source
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.store.dataset import MAX_BLOCK_ROWS
+from streammach.store.dataset import block_rows
 from streammach.store.memory_store import MemoryDataset, MemoryWriter
 from streammach.store.root import Root, RootFacts, StoredSource
 from streammach.store.writer import RowsWriter, StoreWriter
@@ -35,7 +35,6 @@ from streammach.system.threads import Workers
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
 UNITS = {READ: "bytes", WRITE: "rows"}  # what is counted in a stage
 STAGES = {READ: 10.0, SORT: 1.0, WRITE: 6.0, NAMES: 0.3}  # their times beside one another
-BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
 STORE_BYTES_PER_VALUE = 6
 WHOLE_NUMBER = re.compile(rb"([+-]?\d{1,18})(?:\.0*)?")
 SPILL_SHARE = 0.6  # of the memory left for rows: compressed ones are read beside them
@@ -272,8 +271,3 @@ def kind_of(
 def value_type(tally: Tally) -> type[np.generic]:
     """Return the type of the values of a store."""
     return np.uint8 if fit_bytes(tally.integers, tally.largest) else np.float32
-
-
-def block_rows(n_rows: int, nnz: int) -> int:
-    """Return the rows of a block of a store."""
-    return min(max(1, BLOCK_VALUES * n_rows // nnz), MAX_BLOCK_ROWS)

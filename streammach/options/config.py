@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET, UnsetType
+
 from streammach.options.facts import DataFacts
 from streammach.options.model_spec import ModelShape
 from streammach.options.optimizers import OPTIMIZERS, OptimizerKind, check_optimizer
@@ -34,6 +36,7 @@ class Placement:
     resident: bool = False  # whether the store's rows are kept in the device's memory, decoded once
     tf32: bool = False  # whether the device multiplies dense rows in TensorFloat-32
     best_stays: bool = False  # whether the device holds the best epoch beside the newest one
+    card: str | UnsetType = UNSET  # the card that is planned for, where it is not this machine's
 
     @property
     def numbers(self) -> str:

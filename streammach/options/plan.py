@@ -11,6 +11,7 @@ from streammach.options.facts import DataFacts
 from streammach.options.model_spec import ModelShape, ModelSpec
 from streammach.options.reported import Reported
 from streammach.options.types import Amount, Count
+from streammach.system.machine import UNLIMITED
 
 TEXTS = "streammach.cli.plan_text"  # far above, and loaded when someone asks
 
@@ -83,7 +84,8 @@ class Plan(Reported):
             raise ValueError("the hashes are those of another shape")
 
     def _line(self) -> str:
-        bytes_ = f"{self.projected_bytes / 1e9:z.2f} of {self.limits.host / 1e9:z.2f} GB"
+        most = "" if self.limits.host >= UNLIMITED else f" of {self.limits.host / 1e9:z.2f}"
+        bytes_ = f"{self.projected_bytes / 1e9:z.2f}{most} GB"
         lost = "" if self.expected is None else (
             f", {self.expected.loss:z.1f} +- {self.expected.loss_error:z.1f} points lost"
         )  # fmt: skip
@@ -93,6 +95,11 @@ class Plan(Reported):
         """Return it as the JSON object that the command ``plan`` prints."""
         document: str = import_module(TEXTS).plan_json(self)
         return document
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is for rows or a machine that are not here; it is never trained on."""
+        return not self.facts.digest or bool(self.config.placement.card)
 
     @property
     def n_buckets(self) -> int:

@@ -266,7 +266,7 @@ def _ways(weighing: Weighing, few: int | None) -> Iterator[RunConfig]:
     weighed.
     """
     facts, constraints, device = weighing.facts, weighing.constraints, weighing.device
-    kind, dense = BACKENDS[device], facts.density >= DENSE_SHARE
+    kind, dense = BACKENDS[device].of(constraints.card), facts.density >= DENSE_SHARE
     usual = _batch(facts.n_rows, kind.batch[dense], dense=dense)
     batches = [usual >> i for i in range(8) if usual >> i >= MIN_BATCH]
     rows = min(MAX_HELD_OUT_ROWS, int(facts.n_rows * HELD_OUT_SHARE))
@@ -289,7 +289,7 @@ def _ways(weighing: Weighing, few: int | None) -> Iterator[RunConfig]:
         batching=Batching(batch_size=batches[0], batch_nnz=0),
         placement=Placement(
             device=device, threads=constraints.threads or cores(), weights=constraints.weights,
-            tf32=tf32,
+            tf32=tf32, card=constraints.card or UNSET,
         ),
     )  # fmt: skip
     others = (_choices(part, weighing, first) for part in PARTS.values() if not part.weighed)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from streammach import hashing
-from streammach.backends.registry import BACKENDS, on_device
+from streammach.backends.registry import BACKENDS, fallback, on_device
 from streammach.options.byte_lines import Limits, Line, bytes_in
 from streammach.options.facts import DataFacts
 from streammach.options.model_spec import ModelShape, ModelSpec
@@ -19,12 +19,15 @@ from streammach.parts.registry import weighed_parts
 from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
+from streammach.planning.data_shape import Shape
 from streammach.planning.ledger import ledger
 from streammach.planning.speed import known_speed
 from streammach.store.dataset import Dataset
 from streammach.system.errors import BudgetError
 from streammach.system.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
 from streammach.system.machine import (  # fmt: skip
+    TRAINING_MEMORY,
+    UNLIMITED,
     MemoryLimit,
     advise_memory,
     memory_limit,
@@ -35,6 +38,7 @@ from streammach.system.machine import (  # fmt: skip
 )
 
 SHOWN = 9
+THREADS = 8  # of another machine, where they are not named
 NOTHING_DONE = "Nothing was allocated"
 # What takes less for a line of a ledger, by the field of constraints that made the line so large.
 SMALLER = {
@@ -45,8 +49,8 @@ SMALLER = {
 
 
 def plan(
-    data: Dataset | DataFacts | str | os.PathLike[str], constraints: Constraints | None = None,
-    **options: Any,
+    data: Dataset | DataFacts | Shape | str | os.PathLike[str],
+    constraints: Constraints | None = None, **options: Any,
 ) -> Plan:  # fmt: skip
     """Choose a model and batch for a store that fit a budget, and account for every byte.
 
@@ -59,8 +63,9 @@ def plan(
 
     Parameters
     ----------
-    data : Dataset, DataFacts or path-like
-        The store.
+    data : Dataset, DataFacts, Shape or path-like
+        The store; or sizes of rows that are not here. This, or a `card`, makes the plan one for
+        another machine, which nothing is trained by: 8 `threads`, the whole card or 12 GB.
     constraints : Constraints, optional
         What is fixed; keywords otherwise.
     **options
@@ -82,13 +87,18 @@ def plan(
     """
     constraints = Constraints.of(options, "plan") if constraints is None else constraints
     facts = _facts(data)
+    elsewhere = not facts.digest or constraints.card is not None
+    device = constraints.device
+    if elsewhere and device == "auto":
+        device = fallback() if constraints.card is None else next(iter(BACKENDS))
     weighing, weighed, found, why_device = on_device(
-        constraints.device, constraints.work(facts.n_classes),
-        partial(_weigh_all, facts, constraints),
+        device, replace(constraints.work(facts.n_classes), card=constraints.card),
+        partial(_weigh_all, facts, constraints, elsewhere),
     )  # fmt: skip
     config = found.option.config
     model, more = _with_hashes(config.shape, constraints.seed)
-    reasons = (*_why(found, weighed, constraints, weighing.limits.spare), *found.reasons)
+    reasons = _why(found, weighed, constraints, weighing.limits.spare)
+    reasons = (*_advice(found, weighing, elsewhere=elsewhere), *reasons, *found.reasons)
     if model.cut:
         share = f"{percent_text(facts.share(model.n_hashed_features))} of all values"
         asked = ", as asked" if constraints.hashed_features else ""
@@ -114,11 +124,17 @@ def plan(
 
 
 def _weigh_all(
-    facts: DataFacts, constraints: Constraints, device: str, why: str
+    facts: DataFacts, constraints: Constraints, elsewhere: bool, device: str, why: str
 ) -> tuple[Weighing, list[Candidate], Candidate, str]:
+    host, speed, card = memory_limit(), known_speed(), constraints.card
+    if elsewhere:
+        host, speed, memory = MemoryLimit(UNLIMITED, "another machine"), 1.0, constraints.memory
+        memory = memory or BACKENDS[device].of(card).memory() or TRAINING_MEMORY[0] * 10**9
+        memory = None if constraints.exact else memory
+        constraints = replace(constraints, threads=constraints.threads or THREADS, memory=memory)
     weighing = Weighing(
-        facts=facts, constraints=constraints, device=device, speed=known_speed(),
-        limits=limits(device, constraints.memory, shaped=constraints.shaped),
+        facts=facts, constraints=constraints, device=device, speed=speed,
+        limits=limits(device, constraints.memory, host, card, constraints.shaped),
     )  # fmt: skip
     weighing, weighed = _roomy(weighing)
     found = _best(weighed, constraints)
@@ -143,9 +159,12 @@ def _with_best(found: Candidate, weighing: Weighing) -> Candidate:
     )
 
 
-def limits(device: str, memory: str | int | None, *, shaped: bool = True) -> Limits:
+def limits(
+    device: str, memory: str | int | None, host: MemoryLimit, card: str | None = None,
+    shaped: bool = False,
+) -> Limits:  # fmt: skip
     """Return what may be used of the host's and a device's memory, and who says so."""
-    host, kind = memory_limit(), BACKENDS[device]
+    kind = BACKENDS[device].of(card)
     own = kind.memory()
     limit = MemoryLimit(own, f"free on the {kind.title}") if own else host
     if memory is not None or not shaped:
@@ -169,10 +188,10 @@ def _roomy(weighing: Weighing) -> tuple[Weighing, list[Candidate]]:
     return weighing, found
 
 
-def _facts(data: Dataset | DataFacts | str | os.PathLike[str]) -> DataFacts:
+def _facts(data: Dataset | DataFacts | Shape | str | os.PathLike[str]) -> DataFacts:
     if isinstance(data, DataFacts):
         return data
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset | Shape):
         return data.facts
     with Dataset.open(data) as dataset:
         return dataset.facts
@@ -202,7 +221,7 @@ def _why(
         many = f"{constraints.n_buckets:,} buckets are enough for one to each of"
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
-        return ("a bucket for every class fits",)
+        return ("a bucket for every class fits: MACH, whose classes share some, is not advised",)
     if option.config.part("linear") is not None:
         return ("few classes and not too many rows: no class has to share a bucket",)
     loss = f"{option.loss:z.1f} points (give or take {option.loss_error:z.1f})"
@@ -224,6 +243,22 @@ def _why(
             f"{size_text(least.projected_bytes + spare)}"
         )
     return (text,)
+
+
+def _advice(found: Candidate, weighing: Weighing, *, elsewhere: bool) -> tuple[str, ...]:
+    """Return what is said first: what is not measured; what is better where no class is hashed."""
+    option, cpu, host = found.option, fallback(), replace(weighing.limits, device=0)
+    threads = option.config.placement.threads
+    said = (f"expected for another machine, of {threads} threads: not measured",) * elsewhere
+    if not option.config.dense or option.shape.exact or not weighing.constraints.open:
+        return said
+    there = candidates(replace(weighing, device=cpu, limits=host))
+    one = min((c.option for c in there if c.option.fits), key=lambda o: o.loss, default=option)
+    if not one.shape.exact or one.loss > option.loss - TIE:
+        return said
+    text = f"a bucket for every class loses {one.loss:.1f} points, not {option.loss:.1f}, on the "
+    text += f"{BACKENDS[cpu].title} in {time_text(one.seconds)}, {size_text(one.projected_bytes)}"
+    return (*said, f"MACH is not advised: {text}")
 
 
 def _options_to_show(found: Candidate, weighed: Sequence[Candidate]) -> tuple[Option, ...]:

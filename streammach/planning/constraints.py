@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 from streammach.backends.kinds import Work
-from streammach.backends.registry import BACKENDS
+from streammach.backends.registry import BACKENDS, fallback
 from streammach.options.annotated import check_record
 from streammach.options.optimizers import OPTIMIZERS
 from streammach.options.option_fields import (
@@ -73,6 +73,9 @@ class Constraints:
         "TIME",
     )  # fmt: skip
     device: str = option("auto", "Where to compute.", words=("auto", *sorted(BACKENDS)), free=True)
+    card: str | None = option(
+        None, "Plan for another machine: its GPU's name, or memory such as 12GB.", python=True
+    )
     weights: Weights = option(
         "float32", "Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
         words=get_args(Weights),
@@ -111,6 +114,8 @@ class Constraints:
             raise UsageError("--buckets and --repetitions are given together")
         if self.unhashed and self.n_buckets is not None:
             raise UsageError("no hashed models have no buckets: --repetitions 0, --buckets")
+        if self.card is not None and self.device == fallback():
+            raise UsageError(f"the plan is for the {BACKENDS[self.device].title}: --card")
         if self.exact and (self.memory is not None or self.shaped_by_numbers):
             raise UsageError("--exact excludes --memory, --buckets and --repetitions")
         if self.parts.get("linear") == "on" and not self.open:

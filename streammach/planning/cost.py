@@ -108,7 +108,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
             search=0.0, epochs=0.0, finish=0.0, measuring=0.0, parts=beside, smaller=smaller,
             elastic=elastic, elastic_points=points,
         )  # fmt: skip
-    device = rates_of(config.placement.device)
+    device = rates_of(config.placement.device, config.placement.card)
     alone, scored, ranked = _hashed_seconds(facts, config, scale)
     slower = 1.0 if device is None else alone / _step(facts, config)  # than threads of the CPU
     step = alone = alone + slower * sum(work.step for work in works)
@@ -171,7 +171,7 @@ def values_of(facts: DataFacts, config: RunConfig) -> float:
 
 def query(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> float:
     """Return the seconds that a row of many takes one thread to predict; beside counts, at most."""
-    shape, device = config.shape, rates_of(config.placement.device)
+    shape, device = config.shape, rates_of(config.placement.device, config.placement.card)
     if device is not None:
         return _device_row(facts, config, device)[1] + ASKED
     values = (
@@ -191,7 +191,7 @@ def _hashed_seconds(
     Seconds of one thread of the reference machine, which are multiplied with `scale`.
     """
     decoded = config.shape.n_classes * config.shape.n_repetitions
-    device = rates_of(config.placement.device)
+    device = rates_of(config.placement.device, config.placement.card)
     if device is None:
         ranked = RANK_ROW + RANK * decoded
         return _step(facts, config), SCORE_ROW + SCORE * decoded, ranked

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import platformdirs
+from msgspec import UNSET, UnsetType
 
 from streammach.backends.kinds import Rates
 from streammach.backends.registry import BACKENDS
@@ -51,13 +52,13 @@ def speed(*, again: bool = False) -> float:
 
 
 @lru_cache
-def rates_of(device: str) -> Rates | None:
+def rates_of(device: str, card: str | UnsetType = UNSET) -> Rates | None:
     """Return the rates of a device of its own, measured at the first call; None for the CPU."""
-    kind = BACKENDS[device]
-    if kind.rates is None:
-        return None
-    path, card = _path().with_name(f"{device}.json"), kind.probe()
-    return Rates(*(_read_known(path, card) or _keep(path, card, kind.rates())))
+    kind = BACKENDS[device].of(card)
+    if kind.rates is None or card:
+        return kind.rates and kind.rates()
+    path, name = _path().with_name(f"{device}.json"), kind.probe()
+    return Rates(*(_read_known(path, name) or _keep(path, name, kind.rates())))
 
 
 def _keep(path: Path, machine: str, seconds: tuple[float, ...]) -> tuple[float, ...]:

@@ -36,7 +36,7 @@ LIBRARY_BYTES = 160_000_000  # of Arrow, of a row group and of what it is encode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class AnswerShape:
     """What all rows of a table of predictions have in common."""
 
     k: int  # classes a row
@@ -70,22 +70,22 @@ class OutputFormat(ABC):
         return
 
     @abstractmethod
-    def rows(self, part: Predictions, shape: Shape) -> Any:
+    def rows(self, part: Predictions, shape: AnswerShape) -> Any:
         """Return some rows ready to be written; cells of the id -1 are empty."""
 
-    def heading(self, shape: Shape) -> bytes:
+    def heading(self, shape: AnswerShape) -> bytes:
         """Return what stands before the rows of a text."""
         return b""
 
     @contextmanager
-    def table(self, write: Write, shape: Shape) -> Iterator[Write]:
+    def table(self, write: Write, shape: AnswerShape) -> Iterator[Write]:
         """Yield what writes rows; these are text, unless a format says otherwise.
 
         Parameters
         ----------
         write : callable
             Takes the bytes of the file.
-        shape : Shape
+        shape : AnswerShape
             What all rows have in common.
 
         Yields
@@ -134,7 +134,7 @@ class TextOutput(OutputFormat):
         """Return a label or a tag as it stands in a line, where something in it is special."""
 
     @abstractmethod
-    def line(self, n_labels: int, shape: Shape, number: str) -> str:
+    def line(self, n_labels: int, shape: AnswerShape, number: str) -> str:
         """Return the template of a row with so many labels: number, tag, labels and scores."""
 
     def tag(self, cell: str) -> str:
@@ -149,7 +149,7 @@ class TextOutput(OutputFormat):
         """Return the cells of explanations."""
         return self._cells([str(one).encode() for one in why])
 
-    def rows(self, part: Predictions, shape: Shape) -> bytes:
+    def rows(self, part: Predictions, shape: AnswerShape) -> bytes:
         """Return some rows as lines, in one step of formatting: a call for each costs more."""
         n, k = part.ids.shape
         there, number = part.ids >= 0, NUMBER
@@ -203,11 +203,11 @@ class Delimited(TextOutput):
 
     delimiter: str
 
-    def heading(self, shape: Shape) -> bytes:
+    def heading(self, shape: AnswerShape) -> bytes:
         columns = [f"{what}_{i}" for i in range(1, shape.k + 1) for what in shape.columns]
         return (self.delimiter.join(("row", "tag", *columns)) + "\n").encode()
 
-    def line(self, n_labels: int, shape: Shape, number: str) -> str:
+    def line(self, n_labels: int, shape: AnswerShape, number: str) -> str:
         own = [number if what == shape.word else "%s" for what in shape.columns]
         cells = own * n_labels + [""] * len(own) * (shape.k - n_labels)
         return self.delimiter.join(("%d", "%s", *cells)) + "\n"
@@ -265,7 +265,7 @@ class JsonLinesOutput(TextOutput):
         """Return a score, null where it is not finite: JSON has no such numbers."""
         return NUMBER % value if np.isfinite(value) else "null"
 
-    def line(self, n_labels: int, shape: Shape, number: str) -> str:
+    def line(self, n_labels: int, shape: AnswerShape, number: str) -> str:
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
         cells = {"label": label, "title": '"%s"', shape.word: number, "explanation": "%s"}
         names = {"label": "labels", "title": "titles", shape.word: shape.plural}
@@ -287,7 +287,7 @@ class ParquetOutput(OutputFormat):
     def check(self) -> None:
         arrow()
 
-    def rows(self, part: Predictions, shape: Shape) -> Any:
+    def rows(self, part: Predictions, shape: AnswerShape) -> Any:
         """Return some rows as a record batch of Arrow."""
         pa, there = arrow(), part.ids >= 0
         schema = _schema(shape)
@@ -316,7 +316,7 @@ class ParquetOutput(OutputFormat):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @contextmanager
-    def table(self, write: Write, shape: Shape) -> Iterator[Write]:
+    def table(self, write: Write, shape: AnswerShape) -> Iterator[Write]:
         """Yield what takes record batches, which become row groups of one size."""
         import pyarrow.parquet as pq
 
@@ -364,7 +364,7 @@ def _explanation_type(features: Names) -> Any:
     return pa.struct([("score", number), ("contributions", pa.list_(added)), ("lines", lines)])
 
 
-def _schema(shape: Shape) -> Any:
+def _schema(shape: AnswerShape) -> Any:
     pa = arrow()
     label = {"integer": pa.int64(), "utf8": pa.string()}.get(shape.labels.kind, pa.binary())
     fields = [("row", pa.int64()), ("tag", pa.string())]

@@ -26,7 +26,7 @@ from streammach.options.types import Ranker
 from streammach.prediction.allowed import LabelFile
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
-from streammach.prediction.output import OUTPUT_FORMATS, ByteFile, OutputFormat, Shape, Write
+from streammach.prediction.output import OUTPUT_FORMATS, AnswerShape, ByteFile, OutputFormat, Write
 from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
@@ -185,8 +185,8 @@ def predict(
 
 
 def write_table(
-    parts: Iterator[Predictions], goal: Destination | Path | None, output: Output, shape: Shape, *,
-    report: Callable[[int], None], at_once: bool = False,
+    parts: Iterator[Predictions], goal: Destination | Path | None, output: Output,
+    shape: AnswerShape, *, report: Callable[[int], None], at_once: bool = False,
     add: Callable[[Predictions], object] | None = None,
 ) -> int:  # fmt: skip
     """Write rows while a thread ranks the next ones; return their number.
@@ -300,7 +300,7 @@ def target(path: Path | None, *, force: bool, inputs: list[Path]) -> Destination
 
 
 @contextmanager
-def writing(goal: Destination | Path | None, output: Output, shape: Shape) -> Iterator[Write]:
+def writing(goal: Destination | Path | None, output: Output, shape: AnswerShape) -> Iterator[Write]:
     """Yield what writes rows: of a file that appears in the end, a pipe, standard output."""
     with ExitStack() as stack:
         if isinstance(goal, Destination):

@@ -9,7 +9,7 @@ from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
 from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
 from streammach.prediction.explain import LINES, WORK_BYTES
-from streammach.prediction.output import Shape
+from streammach.prediction.output import AnswerShape
 from streammach.prediction.room import CELL_BYTES
 from streammach.system.machine import budget
 
@@ -77,11 +77,11 @@ class PredictionRequest:
         found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
         return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
 
-    def shape(self, model: Model, allowed: Allowed | None) -> Shape:
+    def shape(self, model: Model, allowed: Allowed | None) -> AnswerShape:
         """Return what all rows of the table have in common."""
         word = "probability" if self.probabilities else "score"
         most = model.n_labels if allowed is None else allowed.n_labels
-        return Shape(
+        return AnswerShape(
             k=min(self.k, most), labels=model.labels, word=word, titles=model.titles,
             features=model.features if self.explain else None,
         )  # fmt: skip

@@ -37,6 +37,12 @@ from streammach.system.files.reading import sha256
 from streammach.system.progress import Told, Wanted, show_progress
 
 MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
+BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
+
+
+def block_rows(n_rows: int, nnz: int) -> int:
+    """Return the rows of a block of a store."""
+    return min(max(1, BLOCK_VALUES * n_rows // nnz), MAX_BLOCK_ROWS)
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ def train_in_folder(
     with ExitStack() as opened:
         data = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
         training.dataset = data
-        if data.digest != plan.facts.digest:
-            what = "the plan was made for another store, or for other weights or names of classes"
+        if plan.elsewhere or data.digest != plan.facts.digest:
+            what = "the plan was made for another store, machine, or weights or names of classes"
             raise MismatchError(what, path=data.path)
         finished, compiling, other = is_finished(training, shard), 0, None
         kernels = find_kernels(training, shard, shards)

@@ -23,7 +23,7 @@ def card(monkeypatch):
     monkeypatch.setattr(kind, "simulated", lambda: False)
     monkeypatch.setattr(kind, "find_card", lambda: kind.Card("Card", 12 * 10**9))
     monkeypatch.setattr(choose, "memory_limit", lambda: MemoryLimit(10**12, "free memory"))
-    monkeypatch.setattr(cost, "rates_of", {"cuda": H200}.get)
+    monkeypatch.setattr(cost, "rates_of", lambda device, card: {"cuda": H200}.get(device))
 
 
 def on_device(found):
@@ -79,7 +79,7 @@ def test_times_are_those_of_the_rates_of_the_card(monkeypatch):
     fast, on_cpu = planned(**shape), planned(**shape, device="cpu")
     assert fast.expected.seconds < 0.5 * on_cpu.expected.seconds
     limit = 0.7 * fast.expected.seconds
-    monkeypatch.setattr(cost, "rates_of", lambda device: Rates(*(100 * x for x in H200)))
+    monkeypatch.setattr(cost, "rates_of", lambda *_: Rates(*(100 * x for x in H200)))
     slow = planned(**shape)
     assert slow.expected.seconds > 5 * fast.expected.seconds
     assert slow.expected.query_seconds > 5 * fast.expected.query_seconds

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streammach.prediction.explain import LINES, reason_type
-from streammach.prediction.output import OUTPUT_FORMATS, Shape
+from streammach.prediction.output import OUTPUT_FORMATS, AnswerShape
 from streammach.prediction.predict import not_predictions, output_of, writing
 from streammach.prediction.scorer_sum import Predictions
 from streammach.rows.names import Names
@@ -71,7 +71,7 @@ def test_tab_separated_cells_are_those_of_a_plain_loop(lacking, tagged, tmp_path
     labels = [f"l{i}" for i in range(9)]
     tags = [f"t{i}".encode() * (i % 2) for i in range(40)] if tagged else None
     whole = predictions(9, tags=tags, lacking=lacking)
-    shape = Shape(k=3, labels=Names.of(labels))
+    shape = AnswerShape(k=3, labels=Names.of(labels))
     path = written("tsv", cut(whole, 7, 8, 30), shape, tmp_path)
     assert path.read_text() == plain_tsv(whole, labels)
 
@@ -86,7 +86,7 @@ def cells_of(row, labels, whole, i):
 def test_other_programs_read_csv_and_json_lines_with_odd_labels(lacking, tmp_path):
     tags = [ODD[i % len(ODD)].encode() for i in range(40)]
     whole = predictions(len(ODD), tags=tags, lacking=lacking)
-    shape = Shape(k=3, labels=Names.of(ODD))
+    shape = AnswerShape(k=3, labels=Names.of(ODD))
     text = written("csv", cut(whole, 11), shape, tmp_path).read_bytes().decode()
     head, *rows = csv.reader(io.StringIO(text, newline=""))
     assert head == ["row", "tag", "label_1", "score_1", "label_2", "score_2", "label_3", "score_3"]
@@ -111,7 +111,7 @@ def test_explanations_with_odd_names_are_read_back(lacking, tmp_path):
     reasons["features"] = np.arange(40 * 3 * 4).reshape(40, 3, 4) % 10 - 1
     reasons["contributions"], reasons["lines"][:, :, LINES.index("bias")] = 0.5, -0.25
     whole = replace(whole, reasons=reasons)
-    shape = Shape(k=3, labels=Names.of(ODD), features=names)
+    shape = AnswerShape(k=3, labels=Names.of(ODD), features=names)
     shown = [*ODD, "\\xff", None]  # by id, none of -1
     wanted = [[[shown[f] for f in cell if f >= 0] for cell in row]
               for row in reasons["features"].tolist()]  # fmt: skip
@@ -139,7 +139,7 @@ def test_parquet_has_columns_of_their_own_types(labels, tmp_path, monkeypatch):
     monkeypatch.setattr("streammach.prediction.output.GROUP_ROWS", 16)
     names = Names.of(labels)
     whole = predictions(len(labels), tags=[b"t" * (i % 3) for i in range(40)], lacking=True)
-    shape = Shape(k=3, labels=names, word="probability")
+    shape = AnswerShape(k=3, labels=names, word="probability")
     path = written("parquet", cut(whole, 5, 6, 39), shape, tmp_path)
     (tmp_path / "b").mkdir()
     other = written("parquet", cut(whole), shape, tmp_path / "b")
@@ -165,7 +165,7 @@ def test_parquet_has_columns_of_their_own_types(labels, tmp_path, monkeypatch):
 def test_integers_stay_numbers_in_json_and_no_number_is_null(tmp_path):
     whole = predictions(5, n=4)
     whole.scores[1, 2] = -np.inf
-    shape = Shape(k=3, labels=Names.of(list(range(5))), word="probability")
+    shape = AnswerShape(k=3, labels=Names.of(list(range(5))), word="probability")
     lines = written("jsonl", [whole], shape, tmp_path).read_text().splitlines()
     objects = [json.loads(line) for line in lines]
     assert [known["labels"] for known in objects] == whole.ids.tolist()
@@ -177,7 +177,7 @@ def test_integers_stay_numbers_in_json_and_no_number_is_null(tmp_path):
 def test_rows_of_no_label_and_no_rows_are_written(tmp_path):
     whole = predictions(3, n=4, lacking=True)
     none = Predictions(whole.rows, np.full_like(whole.ids, -1), whole.scores * 0)
-    shape = Shape(k=3, labels=Names.of(["a", "b", "c"]))
+    shape = AnswerShape(k=3, labels=Names.of(["a", "b", "c"]))
     assert written("tsv", [none], shape, tmp_path).read_text().splitlines()[1] == "1" + "\t" * 7
     assert json.loads(written("jsonl", [none], shape, tmp_path).read_text().splitlines()[0])[
         "labels"] == []  # fmt: skip
@@ -189,7 +189,7 @@ def test_rows_of_no_label_and_no_rows_are_written(tmp_path):
 @pytest.mark.parametrize("word", ["score", "probability"])
 @pytest.mark.parametrize("name", OUTPUT_FORMATS)
 def test_a_file_of_ours_is_told_from_others(name, word, tmp_path):
-    shape = Shape(k=1, labels=Names.of(['a"b', "c"]), word=word)
+    shape = AnswerShape(k=1, labels=Names.of(['a"b', "c"]), word=word)
     whole = predictions(2, n=3, k=1, tags=[b'a"\\', b"", b"c"])
     path = written(name, [whole], shape, tmp_path)
     assert not_predictions(path) is None

@@ -6,12 +6,14 @@ Nothing slow is imported before it is needed. A card counts as usable when it ha
 from __future__ import annotations
 
 import importlib.util
+import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streammach.backends.kinds import INSTALL_CUDA, BackendKind, Rates
-from streammach.system.errors import DeviceError, StreammachError, clean
-from streammach.system.machine import memory_limit, size_text
+from streammach.backends.kinds import H200, INSTALL_CUDA, BackendKind, Rates
+from streammach.system.errors import DeviceError, StreammachError, UsageError, clean
+from streammach.system.machine import QUANTITY, memory_limit, parse_size, size_text
 
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays, Lines
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 WHEELS = {"cupy": "CuPy", "numba_cuda": "numba-cuda"}
 OLDEST = (7, 5)  # compute capability: Turing
 LEAST_BYTES = 64_000_000  # free, beside such a context: less than any training takes
+# Published of cards, which are taken to reach the same share of it as an H200: GB of memory, GB/s,
+# TFLOP/s in float32, and in TensorFloat-32 without sparsity, which is used where a card has it.
+CARDS = {
+    "RTX 4060": (8, 272, 15.1, 15.1), "RTX 2080 Ti": (11, 616, 13.4, 0),
+    "RTX 3060": (12, 360, 12.7, 12.7), "RTX 4070": (12, 504, 29.1, 29.1), "T4": (16, 320, 8.1, 0),
+    "L4": (24, 300, 30.3, 60), "A10": (24, 600, 31.2, 62.5), "RTX 3090": (24, 936, 35.6, 35.6),
+    "RTX 4090": (24, 1008, 82.6, 82.6), "RTX 5090": (32, 1792, 104.8, 104.8),
+    "A100 40GB": (40, 1555, 19.5, 156), "L40S": (48, 864, 91.6, 183),
+    "A100": (80, 2039, 19.5, 156), "H100": (80, 3350, 67, 494), "H200": (141, 4800, 67, 494),
+}  # fmt: skip
 
 
 class Card(NamedTuple):
@@ -192,10 +204,32 @@ def _rates() -> Rates:
     return measure_rates()
 
 
+def _with_card(word: str) -> BackendKind:
+    """Return the kind with a card by its name, or with the slowest that has so much memory."""
+    names = {name.lower().replace(" ", ""): name for name in CARDS}
+    title = names.get(word.lower().replace(" ", ""), "")
+    size = CARDS[title][0] if title else math.inf
+    if QUANTITY.fullmatch(word):
+        size = parse_size(word) / 1e9
+    larger = [name for name, card in CARDS.items() if card[0] >= size]
+    if not larger:
+        what, hint = f"'{clean(word, 60)}' is no known card", "Name its memory, or one of "
+        raise UsageError(what, path="--card", hint=f"{hint}{', '.join(CARDS)}.")
+    like = title or min(larger, key=lambda name: CARDS[name])
+    title = title or f"a card of {size:g} GB, as fast as an {like}"
+    _, bandwidth, products, tf32 = CARDS[like]
+    slower, product = 4800 / bandwidth, 494 / tf32 if tf32 else 67 / products
+    rates = Rates(slower * H200.byte, H200.copied, slower * H200.key, product * H200.product)
+    return replace(
+        CUDA, probe=lambda: title, memory=lambda: int(size * 1e9), rates=lambda: rates,
+        tf32=lambda: tf32 > 0,
+    )  # fmt: skip
+
+
 CUDA = BackendKind(
     name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
     footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
     holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
     weight_types=("float32", "bfloat16"), tf32=lambda: find_card().tf32, idle_host=True, sorts=True,
-    rates=_rates,
+    rates=_rates, with_card=_with_card,
 )  # fmt: skip

@@ -14,10 +14,8 @@ import numpy as np
 from streammach.backends.cuda.device_memory import CudaMemory, DeviceMemory
 from streammach.backends.cuda.instructions import SIMULATED
 from streammach.backends.cuda.sorting import FeatureSort
-from streammach.backends.kinds import Rates
+from streammach.backends.kinds import H200, Rates
 
-# Of an H200 (driver 580, CUDA 13), for what is planned in the simulator.
-H200 = Rates(byte=1 / 4258e9, copied=1 / 10e9, key=0.39e-9, product=1 / 25.5e12)
 COUNT, KEYS, SIDE = 1 << 24, 1 << 17, 2048
 ROOM_BYTES = 256 << 20
 TURNS = 5

@@ -1,6 +1,7 @@
 """The scripts beside the package, as a newcomer runs them."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,6 +135,23 @@ def test_other_counts_are_one_line_and_code_3(change, words, folder, capsys):
     assert f"not Small as published: {words}:" in lines[0]
     more = {"n_rows", "n_features"} & change.keys()
     assert published(known, folder, "--force", "--sample") == (0 if more else 3)
+
+
+def test_the_folder_of_the_stores_is_made_once_there_are_files(folder, tmp_path, capsys):
+    out = tmp_path / "new" / "stores"
+    assert published(SMALL, tmp_path, "--out", out) == 2
+    assert not out.parent.exists()
+    assert published(SMALL, folder, "--out", out) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["test.zarr", "train.zarr"]
+
+
+def test_the_help_has_their_own_options_alone(capsys):
+    assert run(command_of(SMALL, "small.py"), "small.py", ["--help"]) == 0
+    shown = set(re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, flags=re.M))
+    assert shown == {"--out", "--train", "--test", "--sample", "--progress", "--json", "--debug",
+                     "--help"}  # fmt: skip
+    assert main(["convert", "--help"]) == 0
+    assert "--memory SIZE" in capsys.readouterr().out
 
 
 def test_skipped_rows_count(folder, capsys):

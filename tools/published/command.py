@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,8 @@ from streammach.store.dataset import Dataset
 from streammach.system.errors import DataError, UsageError, clean
 from streammach.system.progress import Wanted
 
-# Keywords of convert that these commands decide; its other ones are options as in its own command.
-DECIDED = {
-    "sources", "out", "format", "labels", "x_path", "y_path", "first_label", "multilabel", "like",
-    "progress", "quotes", "header", "columns",
-}  # fmt: skip
+# Options of convert that these commands take as it does; their help does not show them again.
+PASSED = ("min_rows", "on_bad_row", "max_bad", "memory", "threads", "seed", "force")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +59,7 @@ def convert_published(
     """Convert the training rows, then the test rows with their labels and features; check both."""
     given = dict(options or {})
     files = (published.train_file, published.test_file)
+    out.mkdir(parents=True, exist_ok=True)
     targets = [out / f"{name.partition('.')[0]}.zarr" for name in files]
     for target in targets:
         check_target(target, sources, force=given.get("force", False))
@@ -105,13 +103,16 @@ def _foreign_label(published: Published, test: Conversion) -> bytes | None:
 
 
 def passed_options() -> list[click.Parameter]:
-    """Return the options of ``streammach convert`` that are passed on as they are."""
-    keywords = set(inspect.signature(convert).parameters) - DECIDED
-    return [option for option in convert_command.params if option.name in keywords]
+    """Return the options of ``streammach convert`` that are passed on as they are, hidden."""
+    options = [copy(option) for option in convert_command.params if option.name in PASSED]
+    for option in options:
+        vars(option)["hidden"] = True
+    return options
 
 
 def command_of(published: Published, script: str) -> click.Command:
     """Return the command that converts a public data set; its help calls it by `script`."""
+    words = ", ".join(f"--{name.replace('_', '-')}" for name in PASSED)
 
     @click.command(
         params=[
@@ -119,11 +120,12 @@ def command_of(published: Published, script: str) -> click.Command:
         ],
         epilog=epilog(f"python {script} FOLDER"),
         help=f"Convert {published.name}, downloaded to FOLDER ({published.train_file} and "
-             f"{published.test_file}, or both unpacked), into two stores, and check their counts.",
+             f"{published.test_file}, or both unpacked), into two stores, and check their counts. "
+             f"These options of 'streammach convert' are taken, too: {words}.",
     )  # fmt: skip
     @click.argument("folder", type=PATH)
     @click.option("--out", metavar="FOLDER", type=PATH,
-                  help="Where the stores go.  [default: beside the files]")  # fmt: skip
+                  help="Where the stores go; it is made.  [default: beside the files]")  # fmt: skip
     @click.option("--train", metavar="FILE", type=PATH,
                   help="The training rows, where they have another name.")  # fmt: skip
     @click.option("--test", metavar="FILE", type=PATH,

@@ -29,10 +29,9 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     """Return the report of a plan as lines of the terminal's columns, 100 at most."""
     facts = plan.facts
     rows = [
-        *([f"store    {clean(facts.path, 300)}"] if facts.digest else []),
-        f"{'' if facts.digest else 'shape':<9}{facts.n_rows:,} rows, "
-        f"{facts.n_features:,} features, {facts.n_classes:,} classes, "
-        f"{number_text(facts.nnz / facts.n_rows)} values a row",
+        f"store    {clean(facts.path, 300)}",
+        f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
+        f"{facts.n_classes:,} classes, {number_text(facts.nnz / facts.n_rows)} values a row",
         *_wrap("device", device_text(plan)),
         *(
             f"{'' if i else 'budget':<9}{size_text(allowed)} {what}allowed ({source})"

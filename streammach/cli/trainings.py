@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streammach.training.trainer import Trainer
     from streammach.training.warm_start import Start
 
+SIZES = "rows=N,classes=N,features=N,values=N[,labels=N]"
 LARGE = 0.1  # share of the time from which on a stage is named
 CLASS_WEIGHTS = {"unit": "balanced|FILE", "usual": "1 each"}
 LABEL_NAMES = {"unit": "labels|FILE", "usual": "not known"}
@@ -81,13 +82,12 @@ class TrainOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElsewhereOptions:
+class Elsewhere:
     """What a plan is made for that is not here: rows, a machine."""
 
     shape: str | None = option(
-        None, "Plan for rows that are not here, of so many values, or values=dense.",
-        "rows=N,classes=N,features=N,values=N[,labels=N]",
-    )  # fmt: skip
+        None, "Plan for rows that are not here; values may be dense, labels of a row are 1.", SIZES
+    )
     card: str | None = option(
         None, "Plan for another machine: its GPU's name, or memory such as 12GB.", "CARD"
     )
@@ -95,9 +95,7 @@ class ElsewhereOptions:
 
 @command("streammach plan train.zarr --memory 12GB", cached=True)
 @click.argument("store", type=STORE_PATH, required=False)
-def plan(
-    *, store: Path | None, other: ElsewhereOptions, constraints: Constraints, as_json: bool
-) -> None:
+def plan(*, store: Path | None, other: Elsewhere, constraints: Constraints, as_json: bool) -> None:
     """Choose the model that fits a memory budget.
 
     Every byte is accounted for. What is lost is expected, in points of the mean of accuracy and
@@ -116,14 +114,11 @@ def plan(
     if as_json:
         say_json(plan_document(chosen))
         return
-    decisive = {
-        "memory": constraints.memory, "buckets": constraints.n_buckets,
-        "repetitions": constraints.n_repetitions, "time": constraints.time,
-        "latency": constraints.latency,
-    }  # fmt: skip
+    names = ("memory", "n_buckets", "n_repetitions", "time", "latency")
+    fixed = {name.removeprefix("n_"): getattr(constraints, name) for name in names}
     if chosen.elsewhere and not constraints.exact:
-        decisive["memory"] = f"{(chosen.limits.device or chosen.limits.host) / 1e9:g}GB"
-    again = "".join(f" --{name} {x}" for name, x in decisive.items() if x is not None)
+        fixed["memory"] = f"{(chosen.limits.device or chosen.limits.host) / 1e9:g}GB"
+    again = "".join(f" --{name} {x}" for name, x in fixed.items() if x is not None)
     command = f"streammach train {clean(store or 'STORE', 300)} --out RUN{again}"
     for line in plan_lines(chosen, command):
         say(line)

@@ -126,15 +126,15 @@ def plan(
 def _weigh_all(
     facts: DataFacts, constraints: Constraints, elsewhere: bool, device: str, why: str
 ) -> tuple[Weighing, list[Candidate], Candidate, str]:
-    host, speed, card = memory_limit(), known_speed(), constraints.card
+    host, speed = memory_limit(), known_speed()
     if elsewhere:
-        host, speed, memory = MemoryLimit(UNLIMITED, "another machine"), 1.0, constraints.memory
-        memory = memory or BACKENDS[device].of(card).memory() or TRAINING_MEMORY[0] * 10**9
-        memory = None if constraints.exact else memory
+        host, speed = MemoryLimit(UNLIMITED, "another machine"), 1.0
+        usual = BACKENDS[device].of(constraints.card).memory() or TRAINING_MEMORY[0] * 10**9
+        memory = None if constraints.exact else constraints.memory or usual
         constraints = replace(constraints, threads=constraints.threads or THREADS, memory=memory)
     weighing = Weighing(
         facts=facts, constraints=constraints, device=device, speed=speed,
-        limits=limits(device, constraints.memory, host, card, constraints.shaped),
+        limits=limits(device, constraints, host),
     )  # fmt: skip
     weighing, weighed = _roomy(weighing)
     found = _best(weighed, constraints)
@@ -159,15 +159,12 @@ def _with_best(found: Candidate, weighing: Weighing) -> Candidate:
     )
 
 
-def limits(
-    device: str, memory: str | int | None, host: MemoryLimit, card: str | None = None,
-    shaped: bool = False,
-) -> Limits:  # fmt: skip
+def limits(device: str, constraints: Constraints, host: MemoryLimit) -> Limits:
     """Return what may be used of the host's and a device's memory, and who says so."""
-    kind = BACKENDS[device].of(card)
+    kind, memory = BACKENDS[device].of(constraints.card), constraints.memory
     own = kind.memory()
     limit = MemoryLimit(own, f"free on the {kind.title}") if own else host
-    if memory is not None or not shaped:
+    if memory is not None or not constraints.shaped:
         allowed = training_budget(memory, limit)
         limit = MemoryLimit(allowed.n_bytes, allowed.source)
     if not own:
@@ -248,8 +245,7 @@ def _why(
 def _advice(found: Candidate, weighing: Weighing, *, elsewhere: bool) -> tuple[str, ...]:
     """Return what is said first: what is not measured; what is better where no class is hashed."""
     option, cpu, host = found.option, fallback(), replace(weighing.limits, device=0)
-    threads = option.config.placement.threads
-    said = (f"expected for another machine, of {threads} threads: not measured",) * elsewhere
+    said = ("expected of another machine, not measured",) * elsewhere
     if not option.config.dense or option.shape.exact or not weighing.constraints.open:
         return said
     there = candidates(replace(weighing, device=cpu, limits=host))

@@ -74,7 +74,7 @@ class Shape:
         pairs, sums = np.interp(counts, often, classes) * (not whole), np.cumsum(counts)
         in_block, labels = block_rows(n, nnz), min(k, int(LONGEST * self.labels)) * listed
         return DataFacts(
-            path="a shape", digest="", n_rows=n, n_classes=k, n_features=d, nnz=nnz,
+            path="none yet, guessed", digest="", n_rows=n, n_classes=k, n_features=d, nnz=nnz,
             n_pairs=int(pairs.sum()), max_row_nnz=d if whole else min(d, int(LONGEST * mean) + 1),
             block_rows=in_block, max_block_nnz=round(in_block * mean), value_bytes=4,
             weighted=False, names_bytes=NAME_BYTES * (d + k), max_row_labels=labels,

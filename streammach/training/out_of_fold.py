@@ -193,7 +193,7 @@ class _Job:
         beside = ROW_BYTES * data.n_rows + DOUBT.itemsize * data.facts.n_labels
         if constraints.memory is not None or not constraints.shaped:
             device, _ = choose_device(constraints.device)
-            most = limits(device, constraints.memory, memory_limit())
+            most = limits(device, constraints, memory_limit())
             allowed = (most.device or most.host) - beside
             constraints = replace(constraints, memory=max(allowed, 1))
         if constraints.seconds is not None:

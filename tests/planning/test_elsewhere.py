@@ -109,7 +109,7 @@ LIKE = {"8GB": "RTX 4060", "12GB": "RTX 3060", "13GB": "T4", "24GB": "L4", "80GB
 @pytest.mark.parametrize(("size", "like"), LIKE.items())
 def test_a_card_without_a_name_is_as_fast_as_the_slowest_of_its_size(size, like):
     kind = CUDA.of(size)
-    assert kind.probe() == f"a card of {size[:-2]} GB, as fast as an {like}"
+    assert kind.probe() == f"a card of {size[:-2]} GB, as fast as the {like}"
     assert kind.rates() == CUDA.of(like).rates()
     assert kind.memory() == int(size[:-2]) * 10**9
 

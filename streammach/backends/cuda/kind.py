@@ -208,15 +208,14 @@ def _with_card(word: str) -> BackendKind:
     """Return the kind with a card by its name, or with the slowest that has so much memory."""
     names = {name.lower().replace(" ", ""): name for name in CARDS}
     title = names.get(word.lower().replace(" ", ""), "")
-    size = CARDS[title][0] if title else math.inf
-    if QUANTITY.fullmatch(word):
-        size = parse_size(word) / 1e9
+    size = parse_size(word) / 1e9 if QUANTITY.fullmatch(word) else math.inf
+    size = CARDS[title][0] if title else size
     larger = [name for name, card in CARDS.items() if card[0] >= size]
     if not larger:
         what, hint = f"'{clean(word, 60)}' is no known card", "Name its memory, or one of "
         raise UsageError(what, path="--card", hint=f"{hint}{', '.join(CARDS)}.")
     like = title or min(larger, key=lambda name: CARDS[name])
-    title = title or f"a card of {size:g} GB, as fast as an {like}"
+    title = title or f"a card of {size:g} GB, as fast as the {like}"
     _, bandwidth, products, tf32 = CARDS[like]
     slower, product = 4800 / bandwidth, 494 / tf32 if tf32 else 67 / products
     rates = Rates(slower * H200.byte, H200.copied, slower * H200.key, product * H200.product)

@@ -16,7 +16,7 @@ import pytest
 import streammach as sm
 from streammach.parts.linear import part as linear_part
 from streammach.planning import speed
-from streammach.system import jit, threads
+from streammach.system import jit, linux, threads
 from tests import turns
 from tests.builders import TinyData, fit, listed_lines
 from tests.selection import at_night
@@ -78,6 +78,10 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(items):
     for item in at_night(items):
         item.add_marker(pytest.mark.nightly)
+    if not linux.LINUX:
+        for item in items:
+            if item.get_closest_marker("linux"):
+                item.add_marker(pytest.mark.skip(reason="of Linux alone"))
 
 
 def pytest_collection_finish():

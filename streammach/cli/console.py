@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO, cast
 
 from streammach.system.errors import UNSAFE, clean, escape_controls
-from streammach.system.machine import peak_bytes, size_text
+from streammach.system.linux import peak_bytes
+from streammach.system.machine import size_text
 from streammach.system.progress import fit_lines, line_width, tell, wrap_lines
 
 MAX_LINE = 600

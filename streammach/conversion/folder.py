@@ -18,7 +18,8 @@ from streammach.system.files.folders import check_ours, lock_file, make_folder, 
 from streammach.system.files.reading import read_small
 from streammach.system.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.system.jit import CACHE_DIR
-from streammach.system.machine import advise_memory, budget, resident_bytes, size_text
+from streammach.system.linux import resident_bytes
+from streammach.system.machine import advise_memory, budget, size_text
 
 WORK_BYTES = 96 << 20  # of what is written, and of what calls leave behind
 THREAD_BYTES = 16 << 20  # of a thread's work

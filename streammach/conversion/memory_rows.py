@@ -52,7 +52,8 @@ from streammach.store.label_facts import LabelFacts
 from streammach.store.memory_store import MemoryDataset
 from streammach.system.errors import BudgetError, DataError, UsageError, type_name
 from streammach.system.jit import CODE_BYTES, compiler_bytes, remember_compiled_work
-from streammach.system.machine import advise_memory, cores, give_back, memory_limit, size_text
+from streammach.system.linux import give_back
+from streammach.system.machine import advise_memory, cores, memory_limit, size_text
 
 SMALL = 1 << 20  # values that one thread takes in
 COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order

@@ -26,7 +26,8 @@ from streammach.inputs.sources import agree_recipe, open_source
 from streammach.rows.arrays import csr_array
 from streammach.store.dataset import Dataset
 from streammach.system.jit import compiler_bytes, remember_compiled_work
-from streammach.system.machine import budget, memory_limit, resident_bytes
+from streammach.system.linux import resident_bytes
+from streammach.system.machine import budget, memory_limit
 from streammach.system.rehearsals import compile_first, compiler
 from streammach.system.threads import Workers
 

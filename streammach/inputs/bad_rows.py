@@ -14,6 +14,7 @@ from streammach.system.errors import DataError, UsageError, check_word, clean
 from streammach.system.files.destinations import Destination, known_by_start
 from streammach.system.files.reading import disk_errors, regular
 from streammach.system.files.writing import fsync_folder, remove_file
+from streammach.system.linux import sync
 
 STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 UTF8_HINT = "Write it as UTF-8, such as with: iconv -f LATIN1 -t UTF-8 FILE"
@@ -80,7 +81,7 @@ class BadRows:
         if self._file is None:
             return 0
         with disk_errors(str(self._listed)):
-            os.fsync(self._file.fileno())
+            sync(self._file.fileno())
             if self._listed is not None and not self._named:
                 fsync_folder(self._listed.parent)
                 self._named = True

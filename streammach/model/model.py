@@ -71,7 +71,7 @@ from streammach.system.errors import clean
 from streammach.system.files.destinations import Destination
 from streammach.system.files.folders import make_folder, temporary_folder
 from streammach.system.files.writing import write_atomic
-from streammach.system.machine import give_back
+from streammach.system.linux import give_back
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

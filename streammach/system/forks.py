@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
+
+from streammach.system.linux import at_fork
 
 
 class ForkAware:
@@ -25,7 +26,7 @@ def _in_child() -> None:
         one.after_fork()
 
 
-os.register_at_fork(after_in_child=_in_child)
+at_fork(after_in_child=_in_child)
 
 
 class ForkSafeLock(ForkAware):

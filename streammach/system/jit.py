@@ -35,6 +35,7 @@ from streammach.system import kernel_passes
 from streammach.system.kernel_cache import KernelFile, cache_folder
 from streammach.system.kernel_identity import digest_of
 from streammach.system.kernel_passes import KernelCompiler, rebuild_piece, reduce_piece
+from streammach.system.linux import at_fork
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = NDArray[Any]  # an array argument of a kernel: its docstring gives shape and type
@@ -159,7 +160,7 @@ def kept_kernels() -> tuple[int, int]:
 
 
 # A fork waits for a kernel that a thread compiles: a child could compile and load none otherwise.
-os.register_at_fork(
+at_fork(
     before=global_compiler_lock.acquire,
     after_in_parent=global_compiler_lock.release,
     after_in_child=global_compiler_lock.release,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import math
-import os
 import re
-from collections.abc import Iterator
+import resource
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -15,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from streammach.system.errors import BudgetError, UsageError, clean
+from streammach.system.linux import CGROUPS, group_limits, processors, resident_bytes
 
 UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", 1):
@@ -25,7 +23,6 @@ SECONDS = {
 }  # fmt: skip
 QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 LEAST_BARE = 1_000_000  # bytes that are written without a unit: fewer are meant to have one
-CGROUPS = Path("/sys/fs/cgroup")
 DEFAULT_MEMORY = 2_000_000_000  # of work that takes more where it needs more
 # Of a training, the largest that is half of what is free: few, so that free memory that changes a
 # little changes no plan.
@@ -33,36 +30,7 @@ TRAINING_MEMORY = (12, 8, 6, 4, 3, 2)  # GB
 NAMED, USUAL = "--memory", "default of this machine"  # who says what may be taken, but for limits
 # Of address space, measured with 1 to 8 threads: beside what is held, and the least that is held.
 UNFILLED, UNFILLED_A_CORE, LEAST_HELD = 450_000_000, 110_000_000, 350_000_000
-M_MMAP, M_TRIM, MOST_INT = -3, -1, (1 << 31) - 1  # of mallopt(): thresholds, and their largest
 UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
-
-
-def give_back() -> None:
-    """Give memory that is free to the system, which the C library of Linux keeps otherwise."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
-
-
-@contextlib.contextmanager
-def keep_freed_memory() -> Iterator[None]:
-    """Keep memory that is freed for what needs some next, where the environment says otherwise.
-
-    Dask has Linux' C library, in its workers, give all back at once (``MALLOC_TRIM_THRESHOLD_``):
-    each array then begins with page faults.
-    """
-    library, asked = ctypes.CDLL(None), os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
-    if not (asked.isdecimal() and hasattr(library, "mallopt")):
-        yield
-        return
-    for what, n_bytes in ((M_MMAP, 32 << 20), (M_TRIM, 64 << 20)):  # as they come to be
-        library.mallopt(what, n_bytes)
-    try:
-        yield
-    finally:
-        for what, n_bytes in ((M_MMAP, 128 << 10), (M_TRIM, min(int(asked), MOST_INT))):
-            library.mallopt(what, n_bytes)
-        give_back()
 
 
 def parse_size(value: str | int | float) -> int:
@@ -145,35 +113,11 @@ class MemoryLimit:
     source: str
 
 
-def _cgroup_limits(root: Path, controller: str, newer: str, *older: str) -> Iterator[list[int]]:
-    """Yield the numbers in a file of each of this process's control groups; of version 1, several.
-
-    A group whose file has a word is left out, as those of version 2 that have no limit.
-    """
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            folder, names = root / controller, older
-        elif controllers:
-            continue
-        else:
-            folder, names = root, (newer,)
-        relative = Path(path.lstrip("/"))
-        for part in (relative, *relative.parents):
-            with contextlib.suppress(OSError, ValueError):
-                texts = [(folder / part / name).read_text() for name in names]
-                yield [int(number) for number in " ".join(texts).split()]
-
-
 def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
     """Return the memory that this process may still take and where the limit comes from."""
     held = resident_bytes()
     limits = [MemoryLimit(psutil.virtual_memory().available + held, "free memory")]
-    for found in _cgroup_limits(cgroups, "memory", "memory.max", "memory.limit_in_bytes"):
+    for found in group_limits(cgroups, "memory", "memory.max", "memory.limit_in_bytes"):
         limits += [MemoryLimit(n, "cgroup") for n in found if 0 <= n < UNLIMITED]
     for name, spared in (("RLIMIT_DATA", 0), ("RLIMIT_AS", unfilled_addresses())):
         soft = _soft_limit(name)
@@ -184,10 +128,6 @@ def memory_limit(cgroups: Path = CGROUPS) -> MemoryLimit:
 
 def _soft_limit(name: str) -> int | None:
     """Return a limit of this process by its name, None where there is none."""
-    try:
-        import resource  # absent on Windows
-    except ImportError:
-        return None
     soft, _ = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -197,7 +137,7 @@ def unfilled_addresses() -> int:
 
     Libraries that are mapped, stacks of threads, and what malloc and OpenBLAS set aside for each.
     """
-    return UNFILLED + _processors() * UNFILLED_A_CORE
+    return UNFILLED + processors() * UNFILLED_A_CORE
 
 
 def check_address_space() -> None:
@@ -267,35 +207,9 @@ def advise_memory(n_bytes: int) -> str:
 
 def cores(cgroups: Path = CGROUPS) -> int:
     """Return the number of processors that this process may use, or may have the time of."""
-    n = _processors()
+    n = processors()
     files = "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
-    for found in _cgroup_limits(cgroups, "cpu", *files):
+    for found in group_limits(cgroups, "cpu", *files):
         if len(found) == 2 and min(found) > 0:  # microseconds in each period; -1: all
             n = min(n, math.ceil(found[0] / found[1]))
     return n
-
-
-def _processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def reset_peak() -> None:
-    """Let :func:`peak_bytes` start anew from what is held now, where the system can (Linux)."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def resident_bytes() -> int:
-    """Return the resident memory that this process has now, in bytes."""
-    return int(psutil.Process().memory_info().rss)
-
-
-def peak_bytes() -> int:
-    """Return the largest resident memory that this process has had, in bytes."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return resident_bytes()
-    match = re.search(r"VmHWM:\s*(\d+) kB", status)
-    return int(match[1]) * 1024 if match else resident_bytes()

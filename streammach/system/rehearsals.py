@@ -24,7 +24,8 @@ from streammach.system.jit import (  # fmt: skip
     only_compiles,
     remember_compiled_work,
 )
-from streammach.system.machine import cores, resident_bytes
+from streammach.system.linux import resident_bytes
+from streammach.system.machine import cores
 from streammach.system.processes import AGAIN, beside, run
 
 FIRST = (

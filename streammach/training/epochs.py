@@ -16,7 +16,7 @@ from streammach.prediction.ranking import by_hashes
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.system.errors import DiskError, Interrupted, MismatchError
 from streammach.system.files.workplaces import GOES_ON
-from streammach.system.machine import peak_bytes
+from streammach.system.linux import peak_bytes
 from streammach.training.callbacks import State
 from streammach.training.loop import (
     Feed,

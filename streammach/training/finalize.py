@@ -32,7 +32,8 @@ from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.files.folders import remove_folder
 from streammach.system.files.writing import write_atomic
-from streammach.system.machine import peak_bytes, time_text
+from streammach.system.linux import peak_bytes
+from streammach.system.machine import time_text
 from streammach.training import model_form
 from streammach.training.compare_former import compare_with_former
 from streammach.training.events import held_bytes

@@ -10,7 +10,7 @@ import io
 import os
 import signal
 
-import streammach.system.files.folders
+from streammach.system import linux
 from tests.campaigns.trials import WRITE
 
 NAMES = ("write", "fsync", "replace", "rename", "mkdir", "ftruncate", "unlink", "rmdir", "open")
@@ -36,9 +36,8 @@ class Operations:
     def install(self):
         for name in NAMES:
             setattr(os, name, self._hooked(name, getattr(os, name)))
-        folders = streammach.system.files.folders
-        real = folders._renameat2
-        folders._renameat2 = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
+        real = linux._rename_with
+        linux._rename_with = lambda a, b, flags: self.around("exchange", lambda: real(a, b, flags))
         operations, fdopen = self, os.fdopen
 
         class Listed(io.FileIO):

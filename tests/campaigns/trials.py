@@ -21,7 +21,7 @@ from pathlib import Path
 
 from streammach.cli import main as command_line
 from streammach.system.errors import StreammachError
-from streammach.system.machine import peak_bytes, reset_peak
+from streammach.system.linux import peak_bytes, reset_peak
 
 ROOT = Path(__file__).parents[2]
 HUNG_SECONDS = 180.0

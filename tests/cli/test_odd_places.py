@@ -164,12 +164,12 @@ def test_an_address_space_in_which_libraries_abort_is_refused(job):
 
 def test_addresses_that_are_never_filled_do_not_count_as_memory(monkeypatch):
     monkeypatch.setattr(machine, "_soft_limit", {"RLIMIT_AS": 3 << 30}.get)
-    monkeypatch.setattr(machine, "_processors", lambda: 4)
+    monkeypatch.setattr(machine, "processors", lambda: 4)
     limit = machine.memory_limit()
     if limit.source == "RLIMIT_AS":  # nothing smaller limits these tests
         assert limit.n_bytes == (3 << 30) - 450_000_000 - 4 * 110_000_000
     machine.check_address_space()
-    monkeypatch.setattr(machine, "_processors", lambda: 64)
+    monkeypatch.setattr(machine, "processors", lambda: 64)
     with pytest.raises(BudgetError, match=r"limited to 3\.2. GB, 7\.8. GB are needed"):
         machine.check_address_space()
     monkeypatch.setattr(machine, "_soft_limit", {}.get)

@@ -7,6 +7,7 @@ from pathlib import Path
 import filelock
 import pytest
 
+from streammach.system import linux
 from streammach.system.errors import DiskError, UsageError
 from streammach.system.files import folders, writing
 from streammach.system.files.destinations import Destination
@@ -77,7 +78,7 @@ def test_a_folder_that_cannot_take_its_name_leaves_the_old_one(atomic, tmp_path,
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
     if not atomic:
-        monkeypatch.setattr(folders, "_renameat2", lambda a, b, flags: False)
+        monkeypatch.setattr(linux, "_rename_with", lambda a, b, flags: False)
     rename = os.rename
 
     def failing(a, b):
@@ -101,9 +102,9 @@ def test_a_name_that_is_taken_is_not_taken_away(atomic, tmp_path, monkeypatch):
     (tmp_path / "new").mkdir()
     (tmp_path / "taken").write_text("theirs")
     if not atomic:
-        monkeypatch.setattr(folders, "_renameat2", lambda a, b, flags: False)
+        monkeypatch.setattr(linux, "_rename_with", lambda a, b, flags: False)
     with pytest.raises(FileExistsError):
-        folders.rename_new(tmp_path / "new", tmp_path / "taken")
+        linux.rename_new(tmp_path / "new", tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "theirs"
 
 

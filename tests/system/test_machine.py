@@ -2,7 +2,7 @@
 
 import pytest
 
-from streammach.system import machine
+from streammach.system import linux, machine
 from streammach.system.errors import UsageError
 from streammach.system.machine import (
     cores,
@@ -55,9 +55,9 @@ def group(request, tmp_path, monkeypatch):
     """What writes a limit into a folder of control groups; this process is in job/inner."""
     version = request.param
     text = "0::/job/inner\n" if version == 2 else "5:cpu,memory:/job/inner\n1:name=x:/\n"
-    real = machine.Path.read_text
+    real = linux.Path.read_text
     monkeypatch.setattr(
-        machine.Path, "read_text",
+        linux.Path, "read_text",
         lambda self, *a: text if str(self) == "/proc/self/cgroup" else real(self, *a),
     )  # fmt: skip
 
@@ -70,6 +70,7 @@ def group(request, tmp_path, monkeypatch):
     return tmp_path, write
 
 
+@pytest.mark.linux
 def test_the_memory_of_a_control_group_counts(group):
     folder, write = group
     name = "memory.limit_in_bytes"
@@ -80,8 +81,9 @@ def test_the_memory_of_a_control_group_counts(group):
     assert (found.n_bytes, found.source) == (123456789, "cgroup")
 
 
+@pytest.mark.linux
 def test_the_processor_time_of_a_control_group_counts(group, monkeypatch):
-    monkeypatch.setattr(machine, "_processors", lambda: 64)
+    monkeypatch.setattr(machine, "processors", lambda: 64)
     folder, write = group
     quota, period = "cpu.cfs_quota_us", "cpu.cfs_period_us"
     write("cpu", "job", {quota: -1, period: 100_000}, {"cpu.max": "max 100000"})

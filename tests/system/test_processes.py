@@ -8,6 +8,7 @@ import time
 import warnings
 from pathlib import Path
 
+import psutil
 import pytest
 
 from streammach.cli.console import install_handlers
@@ -143,8 +144,8 @@ def until(condition):
 def is_gone(pid):
     """Whether a process has ended; one that nobody has waited for yet counts as ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from streammach.system.files import folders
+from streammach.system import linux
 from streammach.training import replacing
 from streammach.training.replacing import run_folder
 from streammach.training.run import NEXT, workplace
 
 GOLDEN = Path(__file__).parents[1] / "golden/formats-1/run"
-CALLS = [(os, "replace"), (os, "rename"), (os, "unlink"), (folders, "_renameat2")]
+CALLS = [(os, "replace"), (os, "rename"), (os, "unlink"), (linux, "_rename_with")]
 DOCUMENTS = ("plan.json", "training.json", "log.jsonl", "result.json", "model/model.json")
 MOST = 40  # operations, and more
 

@@ -31,7 +31,8 @@ from streammach.system.errors import (
 from streammach.system.files.folders import MARKER, lock_file, make_folder, remove_folder
 from streammach.system.files.urls import absolute
 from streammach.system.files.workplaces import GOES_ON, LOCK, Workplace
-from streammach.system.machine import peak_bytes, size_text
+from streammach.system.linux import peak_bytes
+from streammach.system.machine import size_text
 from streammach.training.run import PARTS, RESULT, Run, check_not_begun
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.trainer import CHECKPOINT_MINUTES, Trainer, merge

@@ -25,7 +25,7 @@ from streammach.store.dataset import Dataset
 from streammach.system.errors import Interrupted, MismatchError
 from streammach.system.files.reading import file_pieces, sha256
 from streammach.system.files.urls import locate
-from streammach.system.machine import keep_freed_memory, peak_bytes
+from streammach.system.linux import keep_freed_memory, peak_bytes
 from streammach.system.processes import StopSignals
 from streammach.system.stages import StageState
 

@@ -13,7 +13,8 @@ from streammach.cli.options import PATH, command
 from streammach.options.option_fields import keywords_of, option
 from streammach.options.types import StorePath
 from streammach.prediction.options import Resources
-from streammach.system.machine import peak_bytes, size_text
+from streammach.system.linux import peak_bytes
+from streammach.system.machine import size_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from streammach.inputs.tables.values import is_utf8
 from streammach.model.model import Model
 from streammach.prediction.explain import LINES
 from streammach.prediction.explain import WORK_BYTES as EXPLAINING_BYTES
-from streammach.system.machine import give_back, size_text
+from streammach.system.linux import give_back
+from streammach.system.machine import size_text
 
 # Bytes that requests may take together, at least; more where models leave more.
 MIN_REQUEST_BYTES = 160_000_000

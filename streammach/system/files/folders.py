@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import re
 import shutil
@@ -18,12 +16,12 @@ import filelock
 from streammach.system.errors import DiskError, LockedError, UsageError
 from streammach.system.files.reading import disk_error, disk_errors
 from streammach.system.files.writing import fsync_file, fsync_folder
+from streammach.system.linux import rename_new, replace_folder
 
 MARKER = "streammach.json"  # says that a folder is ours, and what it is
 SCRATCH = b'{"streammach": "scratch"}\n'
 CONTENT = "content"
 SCRATCH_TRIES = 5
-AT_CWD, NO_REPLACE, EXCHANGE = -100, 1, 2  # of Linux' renameat2
 
 
 def check_ours(folder: Path, known: re.Pattern[str]) -> None:
@@ -195,39 +193,3 @@ def commit_folder(made: Path, name: Path) -> None:
     """Give a finished folder a name in a folder of ours, or raise DiskError."""
     with disk_errors(name):
         give_name(made, name)
-
-
-def rename_new(old: Path, new: Path) -> None:
-    """Give something a free name; FileExistsError if it is not free, OSError if it fails."""
-    if _renameat2(old, new, NO_REPLACE):
-        return
-    if os.path.lexists(new):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new))
-    os.rename(old, new)
-
-
-def replace_folder(new: Path, old: Path) -> None:
-    """Swap two folders, in one step where the system can (Linux), or raise OSError."""
-    if _renameat2(new, old, EXCHANGE):
-        return
-    aside = new.with_name(f"{new.name}.aside")
-    os.rename(old, aside)
-    try:
-        os.rename(new, old)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.rename(aside, old)
-        raise
-    os.rename(aside, new)
-
-
-def _renameat2(a: Path, b: Path, flags: int) -> bool:
-    """Rename in a way that only Linux offers; return whether it was done."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        return False
-    if libc.renameat2(AT_CWD, os.fsencode(a), AT_CWD, os.fsencode(b), flags) == 0:
-        return True
-    if flags == NO_REPLACE and ctypes.get_errno() == errno.EEXIST:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(b))
-    return False

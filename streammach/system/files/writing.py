@@ -15,6 +15,7 @@ import secrets
 from pathlib import Path
 
 from streammach.system.files.reading import Buffer, disk_errors, in_pieces, regular
+from streammach.system.linux import sync
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by itself
 
@@ -23,7 +24,7 @@ def fsync_folder(path: Path) -> None:
     """Make the names in a folder durable where its file system can, or raise OSError."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
-        os.fsync(handle)
+        sync(handle)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
@@ -35,7 +36,7 @@ def fsync_file(path: Path) -> None:
     """Make the bytes of a file durable, or raise OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        sync(handle)
     finally:
         os.close(handle)
 
@@ -72,7 +73,7 @@ class Writer:
     def commit(self) -> None:
         """Sync the file and give it its name; the folder is synced too."""
         with disk_errors(self.path):
-            os.fsync(self._open_handle())
+            sync(self._open_handle())
             self._close()
             os.replace(self._temporary, self.path)
             fsync_folder(self.path.parent)

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from streammach.system import machine
+from streammach.system import linux
 
 ASKED = "MALLOC_TRIM_THRESHOLD_"
 FAULTS = """
 import resource, sys
 import numpy as np
-from streammach.system.machine import keep_freed_memory
+from streammach.system.linux import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -31,7 +31,7 @@ print(first, kept, faults())
 
 def faults(**environment):
     """Return page faults of many arrays before, while and after memory is kept, and their pages."""
-    if not hasattr(machine.ctypes.CDLL(None), "mallopt"):
+    if linux.c_function("mallopt") is None:
         pytest.skip("a C library without mallopt")
     inherited = {name: v for name, v in os.environ.items() if name != ASKED}
     told = subprocess.run(

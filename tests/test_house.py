@@ -260,8 +260,8 @@ def test_the_copy_of_a_kernel_that_runs_does_not_matter():
 
 
 def test_the_lowest_versions_are_those_that_are_tested():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    bounds = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    bounds = [*facts["project"]["dependencies"], *facts["dependency-groups"]["test"]]
     tested = dict(
         line.split("==")
         for line in (ROOT / "tests/lowest.txt").read_text().splitlines()

@@ -196,7 +196,7 @@ def test_stale_code_is_never_served(tmp_path):
         "system/kernel_cache",
         "system/kernel_identity",
         "system/kernel_passes",
-        "system/forks",
+        "system/linux",
     ):
         (package / f"{name}.py").write_text((ROOT / "streammach" / f"{name}.py").read_text())
     (package / "outer.py").write_text(

@@ -158,7 +158,8 @@ def _take_place(new: Path, out: Path) -> None:
         remove_file(out / RESULT)  # a run is finished by it alone
         remove_file(out / REPORT)
         remove_folder(out / CHECKPOINTS)
-        if _digest(out) != facts[MODEL]:  # else they have changed places already
+        # Else they have changed places already; there is none between two steps (replace_folder).
+        if not (out / MODEL).exists() or _digest(out) != facts[MODEL]:
             commit_folder(new / MODEL, out / MODEL)
         workplace(out).open(request=facts["request"])
         with disk_errors(out):

@@ -67,10 +67,11 @@ def test_there_are_so_many_operations(out, monkeypatch):
 def test_it_is_finished_wherever_it_ended(number, out, monkeypatch):
     former = {name: (out / name).read_bytes() for name in DOCUMENTS}
     ended_at(number, out, monkeypatch)
-    model = (out / "model/model.json").read_bytes()
-    assert model in (former["model/model.json"], former["model/model.json"] + b"\n")
-    assert (out / "model/model.safetensors").is_file()
-    if (out / "result.json").exists():  # else it is no finished run
+    if linux.LINUX or (out / "model").exists():  # elsewhere it has no name between two steps
+        model = (out / "model/model.json").read_bytes()
+        assert model in (former["model/model.json"], former["model/model.json"] + b"\n")
+        assert (out / "model/model.safetensors").is_file()
+    if (out / "result.json").exists() and (out / "model").exists():  # else it is no finished run
         kept = {name for name in DOCUMENTS if (out / name).read_bytes() == former[name]}
         assert kept in (set(), {*DOCUMENTS})
     with run_folder(out, force=False, resume=True) as folder:

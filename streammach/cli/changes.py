@@ -13,6 +13,7 @@ import click
 
 from streammach.cli.console import Document, peak_of, say, say_json, short_path, warn_of_unknown
 from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
+from streammach.cli.trainings import LabelOptions
 from streammach.inputs.source_options import SourceOptions
 from streammach.options.figures import figures_text
 from streammach.options.option_fields import keywords_of, option
@@ -64,6 +65,7 @@ class AddOptions:
     on: StorePath | None = option(None, MEASURED, "STORE")
     force: bool = option(False, "Replace an existing model.")
     source: SourceOptions = field(default_factory=SourceOptions)
+    labels: LabelOptions = field(default_factory=LabelOptions)
     room: Resources = field(default_factory=Resources)
 
 
@@ -146,14 +148,18 @@ def _check_memory(run: Path, room: Resources, on: Path | None = None) -> int:
     return room_before(run, "change", on, CANDIDATES, **keywords_of(room)).projected_bytes
 
 
-@command("streammach add runs/odp new.vw --out more --on test.zarr", cached=True, without=OF_TABLES)
+@command("streammach add runs/odp new.vw --out more --on test.zarr", cached=True,
+         without={*OF_TABLES, "class_weight"} - {"label_names"})  # fmt: skip
 @click.argument("run", metavar="RUN", type=PATH)
-@click.argument("source", metavar="ROWS", type=STORE_PATH)
-def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json: bool) -> None:
-    """Add classes to a trained model, from rows of their own.
+@click.argument("source", metavar="[ROWS]", type=STORE_PATH, required=False)
+def add(
+    *, run: Path, source: Path | None, options: AddOptions, progress: str, as_json: bool
+) -> None:
+    """Add classes to a trained model, from rows of their own, or from names.
 
     ROWS is a store, or a labelled file of any format that can be converted; - is text on standard
-    input. Rows with a label that the model does not know are used, the others are left out. No
+    input. Rows with a label that the model does not know are used, the others are left out. A model
+    that was trained with names of labels takes labels with --label-names that no row has. No
     weight changes: the known classes keep their scores of rows with known features, to the last
     bit. The model needs hashes or counts alone: where each class has weights of its own, none can
     be added.
@@ -168,7 +174,7 @@ def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json:
         shown("open", 0, 0)
         found = add_classes(
             run, source, out, options=how, on=on, memory=room.memory, threads=room.threads,
-            force=options.force, progress=shown,
+            force=options.force, progress=shown, facts=options.labels.facts,
         )  # fmt: skip
         shown("write", 0, 0)
         found.model.save(out, force=options.force)
@@ -176,19 +182,20 @@ def add(*, run: Path, source: Path, options: AddOptions, progress: str, as_json:
     if found.left_out:
         what = f"{found.left_out:,} rows without a new label were left out: {short_path(source)}"
         warnings.warn(what, stacklevel=2)
-    warn_of_unknown(found.unknown_values, source)
+    warn_of_unknown(found.unknown_values, source or out)
     peak = peak_of(found.projected_bytes)
+    n_added = found.model.spec.n_classes - found.before.spec.n_classes
     if as_json:
         say_json({
             "model": str(out), "classes": found.model.spec.n_classes,
-            "added_classes": len(found.labels), "rows": found.n_rows,
+            "added_classes": n_added, "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
             **_comparison_document(measured), "projected_bytes": found.projected_bytes,
             "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
-        f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {len(found.labels):,} of them "
+        f"{short_path(out)}: {found.model.spec.n_classes:,} classes, {n_added:,} of them "
         f"new, from {found.n_rows:,} rows"
     )
     _say_comparison(measured, on)

@@ -43,11 +43,17 @@ def fit(*, sources: tuple[Path, ...], options: FitOptions, progress: str, as_jso
     is a file becomes a store as well. The same command goes on where a conversion was cut off, and
     with --resume where the training was.
     """
-    from streammach.system.machine import memory_limit, within  # loads on demand
+    from streammach.store.label_facts import names_column  # loads on demand
+    from streammach.system.machine import memory_limit, within
     from streammach.training.replacing import check_run_folder
     from streammach.training.run import workplace
 
     out, conversion, run = options.out, options.conversion, options.run
+    if names_column(run.labels.label_names):  # which the conversion reads
+        run = replace(run, labels=replace(run.labels, label_names=None))
+    else:
+        table = replace(conversion.source.table, label_names=None)
+        conversion = replace(conversion, source=replace(conversion.source, table=table))
     if conversion.memory is not None:
         within(memory_limit(), conversion.memory)
     check_run_folder(out, resume=run.resume, force=run.force)

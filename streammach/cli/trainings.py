@@ -35,8 +35,34 @@ if TYPE_CHECKING:
 
 SIZES = "rows=N,classes=N,features=N,values=N[,labels=N]"
 LARGE = 0.1  # share of the time from which on a stage is named
-CLASS_WEIGHTS = {"unit": "balanced|FILE", "usual": "1 each"}
-LABEL_NAMES = {"unit": "labels|FILE", "usual": "not known"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """What is said of labels beside the rows that have them."""
+
+    class_weight: str | None = option(
+        None, "What rows count for by their class: balanced, all classes alike; or a file of "
+        "labels, a tab and a weight in each line.", "balanced|FILE", usual="1 each",
+    )  # fmt: skip
+    label_names: str | None = option(
+        None, "What labels are called: a file with a label, a tab and its name in each line; or a "
+        "vocabulary in SKOS; or labels are names themselves.", "labels|FILE",
+        usual="what the store says",
+    )  # fmt: skip
+    label_language: str | None = option(
+        None, "Of names in SKOS: those of these languages, such as de,en.", "CODES",
+        usual="all languages",
+    )  # fmt: skip
+
+    @property
+    def facts(self) -> LabelFacts:
+        """The same for a data set."""
+        from streammach.store.label_facts import LabelFacts  # compiled code loads on demand
+
+        return LabelFacts(
+            weights=self.class_weight, names=self.label_names, language=self.label_language
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +71,7 @@ class RunOptions:
 
     constraints: Constraints = field(default_factory=Constraints)
     training: TrainingOptions = field(default_factory=TrainingOptions)
-    class_weight: str | None = option(
-        None, "What rows count for by their class: balanced, all classes alike; or a file of "
-        "labels, a tab and a weight in each line.", **CLASS_WEIGHTS,
-    )  # fmt: skip
-    label_names: str | None = option(
-        None, "What labels are called: a file with a label, a tab and its name in each line; or a "
-        "vocabulary in SKOS; or labels are names themselves.", **LABEL_NAMES,
-    )  # fmt: skip
-    label_language: str | None = option(
-        None, "Of names in SKOS: those of this language.", "CODE", usual="all languages"
-    )
+    labels: LabelOptions = field(default_factory=LabelOptions)
     checkpoint_minutes: float = option(10.0, "Time between checkpoints.", "X", least=0)
     resume: bool = option(False, "Go on with an interrupted run.")
     force: bool = option(False, "Replace a run that is there, if nothing else is in its folder.")
@@ -204,8 +220,8 @@ def _train_part(
 def planned_rows(
     store: Path, out: Path, options: RunOptions, progress: str, kind: str = "run", *,
     apart: bool = False, start: Path | None = None,
-) -> Iterator[tuple[Path | Dataset, Plan, ProgressBar, Start | None]]:  # fmt: skip
-    """Yield a store, or its view by what is said of labels, its plan, what tells, where it starts.
+) -> Iterator[tuple[Dataset, Plan, ProgressBar, Start | None]]:  # fmt: skip
+    """Yield a store as it is by what is said of labels, its plan, what tells, where it starts.
 
     Where its parts are trained `apart`, perhaps by several machines, all of them plan alike.
     """
@@ -218,18 +234,11 @@ def planned_rows(
         from streammach.training.warm_start import Start
 
         check_run_folder(out, resume=options.resume, force=options.force, kind=kind)
-        rows: Path | Dataset = store
-        facts = _label_facts(options)
-        if facts is not None or start is not None:
-            rows = opened.enter_context(Dataset.open(store))
-            rows = rows if facts is None else facts.view(rows)
+        rows = options.labels.facts.view(opened.enter_context(Dataset.open(store)))
         speed(again=not (apart or options.resume))  # those plan as they did
         fixed = _constraints(out, options, apart=apart)
-        if start is None or isinstance(rows, Path):
-            yield rows, choose(rows, fixed), shown, None
-            return
-        origin = Start.of(start, rows)
-        yield rows, origin.plan(rows, fixed), shown, origin
+        origin = None if start is None else Start.of(start, rows)
+        yield rows, (choose if origin is None else origin.plan)(rows, fixed), shown, origin
 
 
 def _constraints(out: Path, options: RunOptions, *, apart: bool) -> Constraints:
@@ -272,7 +281,7 @@ def watchers(shown: ProgressBar) -> list[object]:
 
 
 def say_plan(
-    rows: Path | Dataset, out: Path, chosen: Plan, told: tuple[int, ProgressBar], note: str = ""
+    rows: Dataset, out: Path, chosen: Plan, told: tuple[int, ProgressBar], note: str = ""
 ) -> None:
     """Say what will be trained, and the bytes that it takes of those that it may take."""
     from streammach.backends.registry import device_text  # compiled code loads on demand
@@ -280,9 +289,8 @@ def say_plan(
 
     n_bytes, shown = told
     shown.close()  # the rest of the stages is the training's
-    name = rows if isinstance(rows, Path) else rows.path
     shown.tell(
-        f"{short_path(name)} -> {short_path(out)}  {note}{model_text(chosen)}, "
+        f"{short_path(rows.path)} -> {short_path(out)}  {note}{model_text(chosen)}, "
         f"{device_text(chosen)}"
     )
     projected = (n_bytes, chosen.device_projected_bytes)
@@ -358,9 +366,7 @@ class MergeOptions:
     validation: str | None = option(
         None, "The store of held-out rows, where it lies elsewhere now.", "STORE"
     )
-    class_weight: str | None = option(None, "What the parts were trained with.", **CLASS_WEIGHTS)
-    label_names: str | None = option(None, "What the parts were trained with.", **LABEL_NAMES)
-    label_language: str | None = option(None, "What the parts were trained with.", "CODE")
+    labels: LabelOptions = field(default_factory=LabelOptions)
     resume: bool = option(False, "Go on with an interrupted merge.")
 
 
@@ -379,31 +385,13 @@ def merge(
 
     with ExitStack() as opened, ProgressBar(progress, "") as shown:
         speed()
-        data = _data(parts[0], options, opened)
+        from streammach.store.dataset import Dataset
+        from streammach.training.run_part import RunPart  # compiled code loads on demand
+
+        store = options.store or locate(RunPart.open(parts[0]).facts.store)
+        data = options.labels.facts.view(opened.enter_context(Dataset.open(store)))
         made = joined(
             run, parts, data=data, validation=options.validation, callbacks=watchers(shown),
             resume=options.resume,
         )  # fmt: skip
     say_run(made, as_json=as_json)
-
-
-def _label_facts(options: RunOptions | MergeOptions) -> LabelFacts | None:
-    """Return what is said of labels beside the rows, None without anything."""
-    from streammach.store.label_facts import LabelFacts  # compiled code loads on demand
-
-    facts = LabelFacts(
-        weights=options.class_weight, names=options.label_names, language=options.label_language
-    )
-    return None if facts == LabelFacts() else facts
-
-
-def _data(part: Path, options: MergeOptions, opened: ExitStack) -> Path | Dataset | None:
-    """Return the training store, or its view by what is said of labels; None: the part knows it."""
-    facts, store = _label_facts(options), options.store
-    if facts is None:
-        return store
-    from streammach.store.dataset import Dataset  # loads on demand
-    from streammach.training.run_part import RunPart
-
-    place = locate(RunPart.open(part).facts.store) if store is None else store
-    return facts.view(opened.enter_context(Dataset.open(place)))

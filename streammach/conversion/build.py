@@ -20,6 +20,7 @@ from streammach.conversion.request import ConversionRequest, KnownNames, RankedN
 from streammach.conversion.shuffle import Shuffle
 from streammach.conversion.spills import Tally
 from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.label_names import LabelNames
 from streammach.inputs.source import Source
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
@@ -199,6 +200,10 @@ class Build:
         writer.add_names("features", features.names, features.counts)
         columns = self._columns(tally, features.names)
         writer.add_columns(columns)
+        if named_labels := self._known.named_labels | tally.named_labels:
+            names = LabelNames(*(Names.of(pair[i] for pair in named_labels) for i in (0, 1)))
+            own = names.by_class(labels.names.labels_of(names.labels))
+            writer.add_names("names", own.texts, own.classes, "class")
         new, old = dict[str, int](), self._known
         known = len(labels.names if old.labels is None or old.grows else old.labels)
         if old.grows and old.labels is not None and old.features is not None:

@@ -30,7 +30,7 @@ from streammach.conversion.shuffle import AHEAD, PIECE_ROWS, PIECE_VALUES
 from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import Labels
-from streammach.inputs.source import Source
+from streammach.inputs.source import NamedLabels, Source
 from streammach.inputs.source_options import SourceOptions, TableOptions
 from streammach.inputs.sources import agree_recipe
 from streammach.inputs.tables.cells import Listed
@@ -79,6 +79,8 @@ class MemoryRows:
     # what was said of labels beside the rows
     label_facts: LabelFacts = field(default_factory=LabelFacts)
     libraries_bytes: int = 0  # the memory of libraries that the rows came by
+    # what labels are called, by a column of a table
+    named_labels: NamedLabels = field(default_factory=dict)
     skip: bool = False  # whether rows that cannot be read are left out
     # int64 (n,): which of the rows that were given these are; None where they are all
     numbers: NDArray[np.int64] | None = None
@@ -95,7 +97,8 @@ class MemoryRows:
 
     def _request(self, **more: Any) -> ConversionRequest:
         return ConversionRequest(
-            options=[SourceOptions(recipe=self.recipe)], seed=self.seed, known=self.known,
+            options=[SourceOptions(recipe=self.recipe)], seed=self.seed,
+            known=replace(self.known or KnownNames(), named_labels=self.named_labels),
             on_bad_row="skip" if self.skip else "error",
             n_threads=1 if self.rows.nnz <= SMALL else cores(), **more,
         )  # fmt: skip
@@ -284,7 +287,7 @@ def _table(
         own_labels = name_as_cells(to_labels(labels), recipe)
     return MemoryRows(
         matrix, own_labels, to_weights(own, block.n_rows), recipe=recipe,
-        numbers=block.numbers if bad_rows.total else None,
+        numbers=block.numbers if bad_rows.total else None, named_labels=table.named_labels,
         libraries_bytes=LIBRARY_BYTES + compiling + matrix.n_bytes + 3 * matrix.names.n_bytes,
     )  # fmt: skip
 

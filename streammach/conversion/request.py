@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.identity import content_crc
-from streammach.inputs.source import Source
+from streammach.inputs.source import NamedLabels, Source
 from streammach.inputs.source_options import SourceOptions, paths_of
 from streammach.inputs.sources import agree_recipe, open_sources
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
@@ -62,6 +62,7 @@ class KnownNames:
     digest: str = ""
     columns: TrainedColumns = NO_COLUMNS
     grows: bool = False
+    named_labels: NamedLabels = field(default_factory=dict)  # what labels are called there
 
     @classmethod
     def of(
@@ -73,8 +74,12 @@ class KnownNames:
             return cls()
         with Dataset.open(path) as dataset:
             columns = NO_COLUMNS if extend else dataset.columns
+            names, labels, named_labels = dataset.stored_names, dataset.labels, NamedLabels()
+            if names is not None:
+                texts = names.texts.raws(np.arange(len(names.texts)))
+                named_labels = dict.fromkeys(zip(labels.raws(names.classes), texts, strict=True))
             return cls(
-                dataset.labels, dataset.features, dataset.digest, columns, extend is not None
+                labels, dataset.features, dataset.digest, columns, extend is not None, named_labels
             )
 
     @property

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streammach.conversion.buffer import Ids, KeyOrder, RowBuffer
 from streammach.inputs.identity import Fingerprint
-from streammach.inputs.source import START, PieceRows, Place
+from streammach.inputs.source import START, NamedLabels, PieceRows, Place
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
@@ -36,6 +36,7 @@ BINS = 1 << BIN_BITS
 # Columns of the index: where a bin starts, its bytes, and what is in it.
 OFFSET, SIZE, ROWS, VALUES, TAG_BYTES, LABELS = range(6)
 INDEX_COLUMNS = 6
+MOST_NAMES = 1 << 21  # of labels
 # Arrays of a block, and lists of arrays, as they stand in a bin.
 ARRAYS = ("indptr", "features", "values", "classes", "importance", "numbers")
 LISTS = {"tags": Texts, "labels": LabelLists}
@@ -69,6 +70,7 @@ class Tally(msgspec.Struct, kw_only=True):
     ``n_columns`` and ``column_names`` tell the columns of all sources so far: -1 before the first
     one, 0 where they are not the same.
     ``listed`` says whether some rows have lists of labels, ``label_weights`` whether these weigh.
+    ``named_labels`` are labels with their names.
     ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
     """
 
@@ -96,6 +98,7 @@ class Tally(msgspec.Struct, kw_only=True):
     unknown_values: int = 0
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     listed_bytes: int = 0
+    named_labels: NamedLabels = msgspec.field(default_factory=dict)
 
     def meet_columns(self, n_columns: int, names: str, path: Path) -> None:
         """Compare the columns of a source with those before."""
@@ -123,6 +126,10 @@ class Tally(msgspec.Struct, kw_only=True):
         self.nnz += block.nnz
         self.weighted |= block.importance is not None and bool((block.importance != 1).any())
         self.tagged |= block.tags is not None
+        self.named_labels.update(part.named_labels)
+        if len(self.named_labels) > MOST_NAMES:
+            hint = "Name a column in which each label has few names."
+            raise DataError(f"labels have over {MOST_NAMES:,} names: --label-names", hint=hint)
         if block.labels is not None:
             weights = block.labels.weights
             self.listed, self.labels = True, self.labels + block.labels.n_labels

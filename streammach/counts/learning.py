@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from streammach.counts.count_kernels import CountedPairs, find_places, pair_gains, spread_lists
 from streammach.counts.table import CountTable
 from streammach.rows.block import RowBlock
-from streammach.rows.pairs import CountWeights, places
+from streammach.rows.pairs import CountWeights, NamePairs, places
 from streammach.system.jit import Array, kernel
 from streammach.system.threads import Workers, in_pieces
 
-HIDDEN = np.float32(100)  # nats off scores of labels that no row has: names give them back
+HIDDEN = np.float32(100)  # nats off scores of labels that no row has
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
 
 
@@ -73,16 +73,19 @@ def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np
     return rows, values
 
 
-def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = None) -> CountWeights:
+def weigh(
+    table: CountTable, weights: GroupWeights, workers: Workers | None = None,
+    names: NamePairs | None = None,
+) -> CountWeights:  # fmt: skip
     """Return what scores are made of; its gains are those of the table, which are written anew.
 
     With g the group of feature f, ``score_i = prior ln n_i + sum_f [ slope_g ln n_fi + match_g +
     learnt (theta_fi + delta_f) if (f, i) was counted, - penalty_g ln N_i ]``: n_i rows of class i,
-    n_fi of them with feature f, N_i features that they hold in all. Classes with fewer rows than
-    none, of which nothing but a name is known, have 100 less.
+    n_fi of them with feature f, N_i features that they hold in all. What names of labels add comes
+    on top; without names classes with fewer rows than none, which have nothing else, have 100 less.
     """
     rows, values = class_logarithms(table)
-    base = np.float32(weights.prior) * rows - HIDDEN * (table.class_rows < 0)
+    base = np.float32(weights.prior) * rows - HIDDEN * ((table.class_rows < 0) & (names is None))
     penalty = weights.penalty[weights.group]
     penalty[: table.n_common_features] = 0
     slope, match = weights.slope[weights.group], weights.match[weights.group]
@@ -95,11 +98,11 @@ def weigh(table: CountTable, weights: GroupWeights, workers: Workers | None = No
 
     in_pieces(workers, table.n_features, piece, table.starts)
     wide_of, wide = _spread_gains(table, workers)
-    return CountWeights(
+    found = CountWeights(
         starts=table.starts, classes=table.classes, gains=table.gains, wide_of=wide_of, wide=wide,
-        penalty=penalty, base=base.astype(np.float32),
-        log_values=values, hashed=weights.hashed,
+        penalty=penalty, base=base.astype(np.float32), log_values=values, hashed=weights.hashed,
     )  # fmt: skip
+    return found if names is None else found.with_pairs(names)
 
 
 def _spread_gains(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +83,16 @@ class CountedFeatures(NamedTuple):
     """The features of a store, as words of names are looked for among them."""
 
     names: Names  # their names, d of them
-    rows: NDArray[np.int64]  # int64 (d,): rows that hold each
-    n_rows: int  # N, all rows
+    rows: NDArray[Any]  # (d,): rows that hold each
+    n_rows: float  # N, all rows
     recipe: Recipe | None  # how texts became features; None where rows came from no table
+
+    @classmethod
+    def of_model(cls, names: Names, words: NDArray[np.int16], recipe: Recipe | None) -> Self:
+        """Return features with such rows that pairs of them weigh as those of a model did."""
+        nats = words * float(STEP)
+        n = float(np.exp(nats.max(initial=0.0)))
+        return cls(names, n * np.exp(-nats), n, recipe)
 
 
 def pair_names(
@@ -108,9 +115,11 @@ def pair_names(
     keys = np.repeat(ids.astype(np.int64), lengths) * n_classes + names.classes[at]
     keys, place = np.unique(keys, return_inverse=True)
     nats = np.bincount(place, added, minlength=len(keys))
+    alone = np.log(features.n_rows / np.clip(features.rows, 1, features.n_rows))
     return NamePairs(
         features=(keys // n_classes).astype(np.int32),
         classes=(keys % n_classes).astype(np.int32), gains=to_gains(nats),
+        words=to_gains(alone),
     )  # fmt: skip
 
 

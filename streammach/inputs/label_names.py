@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from streammach.inputs.label_arrays import label_name
 from streammach.inputs.tables.frame import kinds_of_characters, normalize
 from streammach.inputs.tokenizers import changes_of
 from streammach.options.recipe import Recipe
-from streammach.rows.names import MAX_NAME, Names, Words
+from streammach.rows.names import MAX_NAME, ClassNames, Names, Words
 from streammach.rows.texts import Texts
 from streammach.system.errors import BudgetError, DataError, UsageError, clean, type_name
 from streammach.system.files.raw_text import numbered_lines
@@ -33,18 +33,17 @@ NamesOfLabels = str | os.PathLike[str] | Mapping[Any, str | Iterable[str]]
 Entry = tuple[int | None, bytes, list[bytes]]  # line of a file, label, names
 
 
-class TitledLabel(msgspec.Struct):
-    """A label in the XMC repository's file of labels."""
-
-    title: str
-
-
 @dataclass(frozen=True)
 class LabelNames:
     """Names of labels, in the order in which they were given: a label may have several."""
 
     labels: Names  # the label of each name
     texts: Names  # the names
+
+    def by_class(self, ids: NDArray[np.int32]) -> ClassNames:
+        """Return names by rising classes int32 (n,), -1 for none, else in the order given."""
+        order = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]
+        return ClassNames(ids[order], Names.of(self.texts.raws(order)))
 
 
 def splitter(recipe: Recipe | None) -> Words:
@@ -65,7 +64,7 @@ def splitter(recipe: Recipe | None) -> Words:
 
 
 def read_label_names(source: NamesOfLabels, language: str | None = None) -> LabelNames:
-    """Return the names in a file or a mapping; of SKOS those of a language, if one is named.
+    """Return the names in a file or a mapping; of SKOS those of languages, if some are named.
 
     A file has a line for each label: label, a tab, its name, perhaps a tab and a further name, and
     so on; a URI may stand in angle brackets. If its first line has no tab, each line is the name of
@@ -75,9 +74,8 @@ def read_label_names(source: NamesOfLabels, language: str | None = None) -> Labe
     """
     if isinstance(source, Mapping):
         return _collect([_entries_of(source)], Path("label_names"))
-    if not isinstance(source, str | os.PathLike) or not isinstance(language, str | None):
-        wrong = source if isinstance(language, str | None) else language
-        what = f"{type_name(wrong)} is no file, no mapping and no language: label_names"
+    if not isinstance(source, str | os.PathLike):
+        what = f"{type_name(source)} is no file, no mapping: label_names"
         raise UsageError(what, hint="Give a path, or a mapping such as {'q42': 'Author'}.")
     path = Path(source)
     if path.suffix.lower() in SKOS:
@@ -144,8 +142,8 @@ def entries_in(path: str | os.PathLike[str]) -> Iterator[list[Entry]]:
 def _title(line: bytes, number: int, path: str | os.PathLike[str]) -> bytes:
     """Return the title of an object of JSON in a line, or raise DataError."""
     try:
-        title = msgspec.json.decode(line, type=TitledLabel).title
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        title = msgspec.json.decode(line, type=dict[str, Any])["title"] + ""
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
         what = f"it is no object with a title: '{clean(line, 60)}'"
         raise DataError(what, path=path, line=number) from None
     return " ".join(title.split()).encode("utf-8", "replace")[:MAX_NAME]
@@ -169,9 +167,10 @@ def _entries_in_skos(path: Path, language: str | None) -> list[Entry]:
     except Exception as error:  # rdflib's parsers have errors of many kinds
         raise DataError(f"it is no SKOS: {clean(error, 120)}", path=path) from None
     found = dict[str, list[bytes]]()
-    for kind in KINDS:
+    codes = [None] if language is None else language.replace(" ", "").split(",")
+    for kind, code in product(KINDS, codes):
         for concept, name in sorted(graph.subject_objects(URIRef(CORE + kind))):
-            if isinstance(name, Literal) and language in (None, name.language):
+            if isinstance(name, Literal) and code in (None, name.language):
                 raw = " ".join(name.split()).encode("utf-8", "replace")[:MAX_NAME]
                 found.setdefault(str(concept), []).append(raw)
     if not found:
@@ -190,6 +189,23 @@ def find_labels(known: Names, labels: Names) -> NDArray[np.int32]:
     left = [i for i in np.flatnonzero(ids < 0).tolist() if raws[i].startswith(b"<")]
     ids[left] = index.ids([bare_label(raws[i]) for i in left])
     return ids
+
+
+def add_labels(known: Names, names: LabelNames) -> tuple[Names, NDArray[np.int32]]:
+    """Return known labels, behind them those that names alone have, and each name's: int32 (n,).
+
+    Raises UsageError for one that is no integer where known ones are.
+    """
+    ids = find_labels(known, names.labels)
+    new = np.flatnonzero(ids < 0)
+    raws = [bare_label(raw) for raw in names.labels.raws(new)]
+    numbers = {raw: i for i, raw in enumerate(dict.fromkeys(raws), len(known))}
+    ids[new], more = [numbers[raw] for raw in raws], Names.of(numbers)
+    if known.kind == "integer" != more.kind:
+        odd = next(raw for raw in numbers if Names.of([raw]).kind != "integer")
+        what = f"'{clean(odd, 40)}' is no integer, as other labels are: --label-names"
+        raise UsageError(what, hint="Leave its line out, or give rows such labels.")
+    return known.followed_by(more), ids
 
 
 def bare_label(label: bytes) -> bytes:

@@ -26,6 +26,7 @@ from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
 from streammach.system.files.reading import sha256
 
+NamedLabels = dict[tuple[bytes, bytes], None]  # labels with their names, in the order of rows
 TEXT_PIECE_BYTES = 24 << 20  # of a piece of text with the rows in it
 
 
@@ -82,6 +83,8 @@ class PieceRows:
     # int64 (m, 2): where rows of importance 0 start and end, which are left out: of a training, and
     # of what looks at labels. Other rows are placed as if they were not there
     left: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    # what their labels are called, where it is said
+    named_labels: NamedLabels = field(default_factory=dict)
 
     def places(self) -> NDArray[np.int64]:
         """Return the places of the rows as if those that are left out were not there."""

@@ -44,6 +44,9 @@ class TableOptions:
     """
 
     label: str | None = option(None, "Of a table: the column of labels.", "COLUMN")
+    label_names: str | None = option(
+        None, "Of a table: the column of what its labels are called, kept with them.", "COLUMN"
+    )
     text: tuple[str, ...] = option(
         (), "Of a table: columns whose words become features; alone: all that look like text.",
         "COLUMNS", alone="*", more="``*`` stands for these.",

@@ -48,7 +48,7 @@ HOWS: dict[str, How] = {
     **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
     **{prefix + name: form.how for name, (_, form) in LinearWeights.forms().items()
        for prefix in (LINEAR, LATE)},
-    NAMES + "features": "steps", NAMES + "gains": "units",
+    NAMES + "features": "steps", NAMES + "gains": "units", NAMES + "words": "steps",
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]

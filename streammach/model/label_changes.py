@@ -91,21 +91,17 @@ def entitle(
     What the model does not know is left out; raises UsageError if it knows no label, and
     BudgetError if titles take more than so many bytes.
     """
-    names, found, n_bytes = read_label_names(path), [b""] * model.spec.n_classes, 0
+    names, k = read_label_names(path), model.spec.n_classes
     ids = find_labels(model.labels, names.labels)
     says = ids if model.says is None else np.where(ids < 0, -1, model.says[ids])
-    pairs = [*zip(says.tolist(), names.texts.raws(np.arange(len(ids))), strict=True)]
     # The title of a merged label is none where the other one has a title.
-    for i in (*np.flatnonzero(says == ids).tolist(), *np.flatnonzero(says != ids).tolist()):
-        own, title = pairs[i]
-        if own >= 0 and not found[own]:
-            n_bytes += len(title)
-            found[own] = title
-    _check_bytes(n_bytes, most_bytes, path)
-    n = sum(map(bool, found))
+    others = names.by_class(np.where(says == ids, -1, says)).titles(k)
+    found = names.by_class(np.where(says == ids, says, -1)).titles(k, others)
+    _check_bytes(found.text_bytes, most_bytes, path)
+    n = int(np.count_nonzero(np.diff(found.offsets)))
     if not n:
         raise UsageError("the model knows no label of it", path=path)
-    return replace(model, titles=Names.of(found)), LabelChanges(titles=n)
+    return replace(model, titles=found), LabelChanges(titles=n)
 
 
 def _check_bytes(n_bytes: int, most: int, path: str | os.PathLike[str]) -> None:

@@ -88,6 +88,7 @@ class Recipe(
     label: str | None = None  # the column of labels; None where rows have none
     # what stands between labels of a cell; None: a cell is one label, or a list of them
     separator: Annotated[str, msgspec.Meta(min_length=1, max_length=16)] | None = None
+    label_names: str | None = None  # the column of what labels are called, as many as labels
     weight: str | None = None  # weight, tag: the columns of importances and of tags
     tag: str | None = None
     # most words of a run that is a feature; 0: words are no features
@@ -132,8 +133,9 @@ class Recipe(
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The columns of labels, importances and tags, those that there are."""
-        return tuple(name for name in (self.label, self.weight, self.tag) if name is not None)
+        """The columns of labels, their names, importances and tags, those that there are."""
+        every = (self.label, self.label_names, self.weight, self.tag)
+        return tuple(name for name in every if name is not None)
 
     @property
     def texts(self) -> tuple[str, ...]:

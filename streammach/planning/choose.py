@@ -23,6 +23,7 @@ from streammach.planning.data_shape import Shape
 from streammach.planning.ledger import ledger
 from streammach.planning.speed import known_speed
 from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import BudgetError
 from streammach.system.jit import CACHE_DIR, TRAINING_COMPILER_BYTES
 from streammach.system.machine import (  # fmt: skip
@@ -191,7 +192,7 @@ def _facts(data: Dataset | DataFacts | Shape | str | os.PathLike[str]) -> DataFa
     if isinstance(data, Dataset | Shape):
         return data.facts
     with Dataset.open(data) as dataset:
-        return dataset.facts
+        return LabelFacts().view(dataset).facts
 
 
 def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate | None:

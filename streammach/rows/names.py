@@ -137,9 +137,9 @@ class ClassNames:
             text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
             yield c, set(words(text))
 
-    def titles(self, n_classes: int) -> Names:
-        """Return the first name of each class, empty for one without any."""
-        found = [b""] * n_classes
+    def titles(self, n_classes: int, others: Names | None = None) -> Names:
+        """Return the first name of each class; without any that of a list, or an empty one."""
+        found = [b""] * n_classes if others is None else others.raws()
         first = np.unique(self.classes, return_index=True)[1]
         for c, title in zip(self.classes[first].tolist(), self.texts.raws(first), strict=True):
             found[c] = title

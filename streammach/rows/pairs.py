@@ -290,14 +290,23 @@ class NamePairs(ArrayTable):
     classes: Annotated[NDArray[np.int32], ArrayLayout(("any",))]  # int32 (m,), rising in a feature
     # int16 (m,): what each adds to a score, in units of 1/1024 nat
     gains: Annotated[NDArray[np.int16], ArrayLayout(("any",), "units")]
+    # int16 (d,): what each feature, as the one word of a name, adds to a label that no row has
+    words: Annotated[NDArray[np.int16], ArrayLayout(("features",))]
 
     def of_features(self, chosen: NDArray[np.bool_]) -> NamePairs:
         """Return the pairs of some features: bool (d,). Their places are then their ids."""
         kept, ids = chosen[self.features], np.cumsum(chosen) - 1
-        return NamePairs(
-            features=ids[self.features[kept]].astype(np.int32), classes=self.classes[kept],
-            gains=self.gains[kept],
+        return replace(
+            self, features=ids[self.features[kept]].astype(np.int32), classes=self.classes[kept],
+            gains=self.gains[kept], words=self.words[chosen],
         )  # fmt: skip
+
+    def with_classes(self, more: NamePairs) -> NamePairs:
+        """Return the pairs with those of other classes."""
+        every = ("features", "classes", "gains")
+        both = [np.concatenate([getattr(one, name) for one in (self, more)]) for name in every]
+        order = np.lexsort((both[1], both[0]))
+        return replace(self, **{n: a[order] for n, a in zip(every, both, strict=True)})
 
     def gains_of(self, features: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what features (m,) add to classes (k,) by their names, in 1/1024 nat: (m, k)."""

@@ -19,6 +19,7 @@ from streammach.options.facts import HEADS, DataFacts
 from streammach.options.reported import Reported
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
+from streammach.rows.layouts import within
 from streammach.rows.names import MINUS, ClassNames, Names, TrainedColumns
 from streammach.store.blobs import Blobs, damage_error
 from streammach.store.opening import (
@@ -235,6 +236,17 @@ class Dataset(StoredRows, Reported):
         return self._names("labels")
 
     @cached_property
+    def stored_names(self) -> ClassNames | None:
+        """What the sources call classes; None where they do not say it."""
+        if "names/class" not in self._arrays:
+            return None
+        classes, texts = self.array("names/class"), self._names("names")
+        rising = within(classes, self.root.classes) and not (np.diff(classes) < 0).any()
+        if not rising or len(classes) != len(texts):
+            raise damage_error(self.path, "the classes of names are wrong")
+        return ClassNames(classes, texts)
+
+    @cached_property
     def features(self) -> Names:
         """The features' names by id."""
         return self._names("features")
@@ -392,7 +404,7 @@ class Dataset(StoredRows, Reported):
     def _wrong_content(self, told: Told) -> Iterator[str]:
         """Yield a line for each thing that is wrong in what was decoded; all rows are read."""
         try:
-            _ = self.columns
+            _ = self.columns, self.stored_names
             for group, names in (("labels", self.labels), ("features", self.features)):
                 try:  # what is looked up by name would be one of two that are the same
                     names.ids_of(Names.of([]))

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streammach.inputs.label_names import (
-    LabelNames,
     NamesOfLabels,
-    bare_label,
+    add_labels,
     find_labels,
     read_label_names,
     splitter,
@@ -20,7 +18,7 @@ from streammach.inputs.label_names import (
 from streammach.rows.names import MAX_NAME, ClassNames, Names
 from streammach.store.class_weights import BALANCED, ClassWeights, weigh_classes
 from streammach.store.dataset import Dataset
-from streammach.system.errors import UsageError, clean
+from streammach.system.errors import UsageError
 
 OWN = "labels"  # in place of a file: labels are names themselves
 
@@ -52,9 +50,17 @@ class LabelFacts:
         """Return a data set as it is with these facts, or raise UsageError or DataError."""
         if self.names is None and self.language is not None:
             raise UsageError("a language of names without names: --label-language")
+        kept = dataset.stored_names
         if self.names is not None:
             dataset = name_labels(dataset, self.names, self.language, add=self.add)
+        elif kept is not None:
+            dataset = dataset.name_labels(kept, dataset.labels, _add_words(dataset, kept))
         return dataset if self.weights is None else weigh_classes(dataset, self.weights)
+
+
+def names_column(names: object) -> bool:
+    """Return whether what is given for names of labels names a column: it is no file."""
+    return isinstance(names, str) and names != OWN and not os.path.exists(names)
 
 
 def name_labels(
@@ -66,23 +72,13 @@ def name_labels(
         found = ClassNames(np.arange(len(own), dtype=np.int32), own)
         return dataset.name_labels(found, own, dataset.features)
     given = read_label_names(names, language)
-    ids = find_labels(dataset.labels, given.labels)
-    if not (ids >= 0).any():
+    labels = dataset.labels
+    labels, ids = add_labels(labels, given) if add else (labels, find_labels(labels, given.labels))
+    if not ((ids >= 0) & (ids < dataset.n_classes)).any():
         what = "no label of the rows has a name there: --label-names"
         path = None if isinstance(names, Mapping) else names
         raise UsageError(what, path=path, hint="A line is a label, a tab and its name.")
-    new = np.flatnonzero(ids < 0)
-    labels = dataset.labels
-    if add and len(new):
-        raws = [bare_label(raw) for raw in given.labels.raws(new)]
-        numbers = {raw: i for i, raw in enumerate(dict.fromkeys(raws), len(labels))}
-        ids[new], more = [numbers[raw] for raw in raws], Names.of(numbers)
-        if labels.kind == "integer" != more.kind:
-            odd = next(raw for raw in numbers if Names.of([raw]).kind != "integer")
-            what = f"'{clean(odd, 40)}' is no integer, as labels of the rows are: --label-names"
-            raise UsageError(what, hint="Leave its line out, or give rows such labels.")
-        labels = labels.followed_by(more)
-    found = _by_class(given, ids)
+    found = given.by_class(ids)
     return dataset.name_labels(found, labels, _add_words(dataset, found))
 
 
@@ -99,9 +95,3 @@ def _add_words(dataset: Dataset, names: ClassNames) -> Names:
     wanted = Names.of(f"{space}^{word}".encode() for space in spaces for word in every)
     new = (known.ids_of(wanted) < 0) & (np.diff(wanted.offsets) <= MAX_NAME)
     return known.followed_by(wanted.take(np.flatnonzero(new)))
-
-
-def _by_class(given: LabelNames, ids: NDArray[np.int32]) -> ClassNames:
-    """Return names by rising classes, those of each in the order in which they were given."""
-    order = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]
-    return ClassNames(ids[order], Names.of(given.texts.raws(order)))

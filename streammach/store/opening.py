@@ -27,7 +27,7 @@ from streammach.system.files.reading import read_small, sha256
 
 NO_STORE = "it is no store that streammach made"
 VALUES = "uint8", "float32"
-OPTIONAL = ("weight", "tag/offsets", "tag/bytes", "features/column")
+OPTIONAL = "weight", "tag/", "features/column", "names/"
 
 Kind = Literal["integer", "utf8", "bytes"]
 
@@ -47,6 +47,8 @@ def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
         "labels/count": (("int64",), k), "features/count": (("int64",), d),
         "features/offsets": (("int64",), d + 1), "features/bytes": (("uint8",), None),
         "features/column": (("int32",), d),
+        "names/class": (("int32",), None), "names/offsets": (("int64",), None),
+        "names/bytes": (("uint8",), None),
     }  # fmt: skip
 
 
@@ -121,7 +123,7 @@ def open_arrays(
             if array.n_values != (array.n_values if length is None else length):
                 what = f"{name} has {array.n_values:,} values, not {length:,}"
                 raise damage_error(blobs.place, what)
-        elif name not in OPTIONAL:
+        elif not name.startswith(OPTIONAL):
             raise damage_error(blobs.place, f"it lacks {name}")
     return arrays
 

@@ -133,9 +133,9 @@ class RowsWriter(ABC):
     def finish(self, facts: RootFacts) -> Root:
         """End the work; return the root of what was made."""
 
-    def add_names(self, group: str, names: Names, counts: NDArray[np.int64]) -> None:
-        """Write names of ``labels`` or ``features`` and their counts, or raise DiskError."""
-        for name, values in (("offsets", names.offsets), ("bytes", names.data), ("count", counts)):
+    def add_names(self, group: str, names: Names, numbers: NDArray[Any], of: str = "count") -> None:
+        """Write names of a group, and a number `of` each, or raise DiskError."""
+        for name, values in (("offsets", names.offsets), ("bytes", names.data), (of, numbers)):
             self._add(f"{group}/{name}", values)
         self._kinds[group] = names.kind
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from streammach import hashing
 from streammach.backends.registry import fallback, open_to_predict
+from streammach.counts.name_words import CountedFeatures, pair_names
+from streammach.inputs.label_names import NamesOfLabels, add_labels, read_label_names
 from streammach.inputs.source_options import GUESSED, SourceOptions
-from streammach.model.added import check_open, with_classes
+from streammach.model.added import NewClasses, check_open, with_classes
 from streammach.model.calibration import CANDIDATES
 from streammach.model.document import Width, not_a_model
 from streammach.model.model import Model, folder_of
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
+from streammach.model.shrink import rounded_gains as rounded
 from streammach.model.shrink import shrink as made_smaller
 from streammach.model.size import ModelSize, size_in_file
 from streammach.options.annotated import check_options
@@ -25,8 +30,8 @@ from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.ranked_rows import lists_of_labels
 from streammach.prediction.room import Input, Task, changing_bytes, device_for, room_for
 from streammach.rows.block import RowBlock
-from streammach.rows.names import Names
 from streammach.store.dataset import Dataset
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import DataError, UsageError
 from streammach.system.files.destinations import Destination
 from streammach.system.files.raw_text import is_piped
@@ -37,6 +42,7 @@ from streammach.system.progress import Told
 from streammach.training.run import Run
 
 ROW_BYTES = 4 << 20  # of rows of new classes, at least
+MOST_PAIRS = 1 << 22  # of names of new classes
 CLASSES = 1  # of a row that are asked for: its rows are not ranked
 
 
@@ -130,19 +136,21 @@ class ExtendedModel:
 
     before: Model  # the model as it was
     model: Model
-    labels: Names  # the new labels
-    n_rows: int  # n_rows, left_out: rows with a new label, which were used, and the others
-    left_out: int
-    unknown_values: int  # values left out because the model does not know their feature
+    n_rows: int = 0  # n_rows, left_out: rows with a new label, which were used, and the others
+    left_out: int = 0
+    unknown_values: int = 0  # values left out because the model does not know their feature
     projected_bytes: int  # bytes that this was said to take
 
 
 def add(
-    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    run: str | os.PathLike[str], rows: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
+    label_names: NamesOfLabels | None = None, label_language: str | None = None,
     memory: str | int | None = None, threads: int | None = None, force: bool = False,
 ) -> Model:  # fmt: skip
     """Add the classes to a model that it does not know, from rows of theirs; return the new model.
+
+    Or from names, of labels with rows or without, where the model was trained with names.
 
     No weight changes: old classes keep their scores of rows with known features, to the last bit. A
     class gets the buckets in which the model sees its rows anyway.
@@ -151,13 +159,15 @@ def add(
     ----------
     run : path-like
         The folder of the run or the model.
-    rows : path-like
+    rows : path-like, optional
         A store, or a labelled file of any format that can be converted. Rows with known labels
         alone are left out, and features that the model does not know.
     out : path-like, optional
         Folder of the new model; nothing is written otherwise.
     options : SourceOptions, optional
         How a file is read, and where its labels are; guessed otherwise.
+    label_names, label_language : optional
+        What new labels are called, as for :func:`streammach.train`.
     memory : str or int, optional
         Bytes that the process may take; otherwise 2 GB, or what is needed.
     threads : int, optional
@@ -178,30 +188,45 @@ def add(
     """
     check_options(add.__annotations__, locals())
     found = add_classes(
-        run, rows, out, options=options, memory=memory, threads=threads, force=force
-    )
+        run, rows, out, options=options, memory=memory, threads=threads, force=force,
+        facts=LabelFacts(names=label_names, language=label_language),
+    )  # fmt: skip
     if out is not None:
         found.model.save(out, force=force)
     return found.model
 
 
 def add_classes(
-    run: str | os.PathLike[str], rows: str | os.PathLike[str],
+    run: str | os.PathLike[str], rows: str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
     memory: str | int | None = None, threads: int | None = None, force: bool = False,
-    on: Path | None = None, progress: Told | None = None,
+    facts: LabelFacts, on: Path | None = None, progress: Told | None = None,
 ) -> ExtendedModel:  # fmt: skip
     """Return a model with more classes, not written yet, and what they were made of."""
-    path, threads = locate(rows), threads or cores()
+    path, threads = None if rows is None else locate(rows), threads or cores()
+    if path is None and facts.names is None:
+        raise UsageError("neither rows nor names of new labels: ROWS, --label-names")
     if out is not None:
-        stores = [] if on is None else [on]
-        inputs = [folder_of(run), *([] if is_piped(path) else [path]), *stores]
-        Destination(Path(out), not_a_model, force=force, inputs=inputs)
+        read = [one for one in (path, on) if one is not None and not is_piped(one)]
+        Destination(Path(out), not_a_model, force=force, inputs=[folder_of(run), *read])
     held = size_in_file(run)
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)
-    model, seen, met = Model.load(run), InputCounts(), InputLabels()
+    model = Model.load(run)
+    found = ExtendedModel(before=model, model=model, projected_bytes=room.projected_bytes)
+    if path is not None:
+        found = _add_rows(found, path, options, room, left, threads, progress)
+        if on is None:
+            room.keep_kernels()
+    return found if facts.names is None else _add_names(found, facts.names, facts.language)
 
+
+def _add_rows(
+    whole: ExtendedModel, path: Path, options: SourceOptions, room: Room, left: int, threads: int,
+    progress: Told | None,
+) -> ExtendedModel:  # fmt: skip
+    """Add classes of rows, of which so many bytes are held."""
+    model, seen, met = whole.model, InputCounts(), InputLabels()
     tell = progress or (lambda stage, done, total: None)
 
     def read(n: int) -> None:
@@ -227,21 +252,47 @@ def add_classes(
     )  # fmt: skip
     with closing(backend):
         new = new_classes(model, found, labels, backend)
-    if on is None:
-        room.keep_kernels()
-    return ExtendedModel(
-        before=model, model=with_classes(model, new), labels=labels, n_rows=found.n_distinct,
-        left_out=found.left_out, unknown_values=seen.unknown_values,
-        projected_bytes=room.projected_bytes,
+    return replace(
+        whole, model=with_classes(model, new), n_rows=found.n_distinct, left_out=found.left_out,
+        unknown_values=seen.unknown_values,
     )  # fmt: skip
 
 
+def _add_names(found: ExtendedModel, names: NamesOfLabels, language: str | None) -> ExtendedModel:
+    """Let new labels have names, and add those that have nothing else; UsageError if none can."""
+    given, before, spec = read_label_names(names, language), found.model, found.model.spec
+    if before.names is None or before.counts is None or before.titles is None:
+        what = "the model does not know what words of names weigh: --label-names"
+        raise UsageError(what, hint="Train it with names of labels, if held-out rows gain by them.")
+    labels, ids = add_labels(before.labels, given)
+    bare = labels.part(spec.n_classes, len(labels))
+    n, none = len(bare), np.zeros(len(bare), np.int64)
+    usual = np.exp(before.counts.plain().log_values.mean())  # else few values would speak for them
+    model = with_classes(before, NewClasses(
+        codes=hashing.codes(spec.hash_a, spec.hash_b, n, spec.n_buckets, spec.n_classes),
+        labels=bare, pairs=np.zeros((2, 0), np.int32), n_values=none + round(float(usual)),
+        n_rows=none, n_distinct=0,
+    ))  # fmt: skip
+    assert model.counts is not None, "it had some"
+    own = given.by_class(np.where(ids < found.before.spec.n_classes, -1, ids))
+    known = CountedFeatures.of_model(model.features, before.names.words, model.recipe)
+    pairs = pair_names(known, own, len(labels), MOST_PAIRS)
+    if model.stored in LEVELS:
+        pairs = replace(pairs, gains=rounded(pairs.gains))
+    if lost := len(np.setdiff1d(own.classes, pairs.classes)):
+        warnings.warn(f"{lost:,} new labels have no name with a known word", stacklevel=4)
+    counts, every = model.counts.plain().with_pairs(pairs), before.names.with_classes(pairs)
+    titles = own.titles(len(labels), model.titles)
+    return replace(found, model=replace(model, counts=counts, names=every, titles=titles))
+
+
 def _room(
-    held: ModelSize, path: Path, on: Path | None, options: SourceOptions, memory: str | int | None,
-    threads: int,
+    held: ModelSize, path: Path | None, on: Path | None, options: SourceOptions,
+    memory: str | int | None, threads: int,
 ) -> tuple[Room, int]:  # fmt: skip
     """Return how much of the rows is read at a time, and bytes that may be kept of them."""
-    budget, given = budget_of(memory), Input.of(path, held, options)
+    budget = budget_of(memory)
+    given = Input(is_store=True) if path is None else Input.of(path, held, options)
     task: Task = "add"
     k, device = CLASSES, fallback()
     if on is not None:  # one after the other: the larger of both would do

@@ -112,9 +112,8 @@ class FinalDecisions:
     ranker: Ranker  # the best estimator of the hashed models
     calibration: Calibration = field(default_factory=Calibration)  # how scores become probabilities
     parts: tuple[Decision, ...] = ()  # what they say of optional parts
-    figures: dict[Ranker, HeldOutMetrics] = field(
-        default_factory=dict
-    )  # measured, by way of ranking
+    # measured, by way of ranking
+    figures: dict[Ranker, HeldOutMetrics] = field(default_factory=dict)
     reasons: tuple[str, ...]  # why, in sentences
 
     @property
@@ -191,8 +190,8 @@ def _whole(
             learn_held_out(training, replace(spec, epochs=training.options.last_passes))
         for part in decided.parts:
             part.learn_held_out()
-        reasons = (*decided.reasons, *explain_names(training, decided))
-        return _build_model(training, spec, decided, shape), reasons, found
+        model = _build_model(training, spec, decided, shape)
+        return model, (*decided.reasons, *explain_names(model)), found
 
 
 def _decide_without_epochs(
@@ -292,11 +291,8 @@ def gain_over_usual(training: Training, model: Model) -> tuple[str, ...]:
 
     Linear classifiers say it themselves.
     """
-    own, data, n = (
-        model.validation.get(model.estimator),
-        training.dataset,
-        training.holdout.rows.n_rows,
-    )
+    own, data = model.validation.get(model.estimator), training.dataset
+    n = training.holdout.rows.n_rows
     if own is None or not n or model.linear is not None:
         return ()
     usual = float(data.label_counts.max()) / data.n_rows
@@ -343,7 +339,7 @@ def _build_model(
     if not model.unhashed:
         arrays = training.backend.arrays()
     counts, linear, dataset = decided.counts, decided.linear, training.dataset
-    named = dataset.label_names
+    named, seen = dataset.label_names, dataset.label_counts > 0
     if linear is not None and not (isinstance(linear, LinearWeights) and not linear.valued):
         spec = replace(spec, transform="raw")
     return Model(
@@ -356,7 +352,9 @@ def _build_model(
         counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
         late=decided.late, names=decided.names,
         titles=None if named is None else named.titles(dataset.n_classes),
-        says=_hide_labels(training, decided),
+        # What nothing but a name that adds nothing tells is not said.
+        says=None if named is None or decided.names is not None or seen.all()
+        else np.where(seen, np.arange(len(seen)), -1).astype(np.int32),
         columns=dataset.columns,
         projection=arrays.get("projection"),
         label_counts=dataset.label_counts if dataset.listed else None,
@@ -364,27 +362,12 @@ def _build_model(
     )  # fmt: skip
 
 
-def _hide_labels(training: Training, decided: FinalDecisions) -> NDArray[np.int32] | None:
-    """Return by which labels classes are said: none where only a name that adds nothing tells it.
-
-    None where all are said by their own.
-    """
-    seen = training.dataset.label_counts > 0
-    if training.dataset.label_names is None or decided.names is not None or seen.all():
-        return None
-    return np.where(seen, np.arange(len(seen)), -1).astype(np.int32)
-
-
-def explain_names(training: Training, decided: FinalDecisions) -> tuple[str, ...]:
-    """Return why labels that no row has are not said, where their names are given.
-
-    Names add to counts, where held-out rows gain by that.
-    """
-    says = _hide_labels(training, decided)
-    if says is None:
+def explain_names(model: Model) -> tuple[str, ...]:
+    """Return why labels that no row has are not said, where their names are given."""
+    if model.says is None:
         return ()
-    n, beside = np.count_nonzero(says < 0), "the model has no counts"
-    why = beside if decided.counts is None else "held-out rows gain nothing by them"
+    n, beside = np.count_nonzero(model.says < 0), "the model has no counts"
+    why = beside if model.counts is None else "held-out rows gain nothing by them"
     return (f"names of labels add nothing, since {why}: labels without rows are not said ({n:,})",)
 
 

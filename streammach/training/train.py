@@ -23,6 +23,7 @@ from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import hold_out, left_out
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import Interrupted, MismatchError, ModelError
 from streammach.system.files.folders import remove_folder
 from streammach.system.files.urls import absolute
@@ -75,7 +76,8 @@ def train_in_folder(
     """
     plan = training.plan
     with ExitStack() as opened:
-        data = data if isinstance(data, Dataset) else opened.enter_context(Dataset.open(data))
+        if not isinstance(data, Dataset):
+            data = LabelFacts().view(opened.enter_context(Dataset.open(data)))
         training.dataset = data
         if plan.elsewhere or data.digest != plan.facts.digest:
             what = "the plan was made for another store, machine, or weights or names of classes"

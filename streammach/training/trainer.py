@@ -29,7 +29,7 @@ from streammach.planning.constraints import Constraints
 from streammach.rows.names import Label
 from streammach.store.class_weights import ClassWeights
 from streammach.store.dataset import Dataset
-from streammach.store.label_facts import LabelFacts
+from streammach.store.label_facts import LabelFacts, names_column
 from streammach.system.clock import Clock
 from streammach.system.errors import BudgetError, UsageError, type_name
 from streammach.system.files.folders import temporary_folder
@@ -45,7 +45,7 @@ from streammach.training.warm_start import Start
 
 CHECKPOINT_MINUTES = 10.0
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}
-OF_TABLE = {field.name for field in fields(TableOptions)} - {"label"}
+OF_TABLE = {field.name for field in fields(TableOptions)} - {"label", "label_names"}
 OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
@@ -261,7 +261,8 @@ def train(
         together; or by label; or a file (:func:`streammach.store.class_weights.weigh_classes`).
     label_names : dict, path-like or "labels", optional
         What labels are called: a name or several of each label; or a file
-        (:func:`streammach.inputs.label_names.read_label_names`); or labels are names themselves.
+        (:func:`streammach.inputs.label_names.read_label_names`); or labels are names themselves;
+        or, where `y` is one, a column of the table.
         Words of a name in a row tell of its label, if held-out rows say so. Labels that no row has
         can be predicted, too.
     label_language : str, optional
@@ -313,6 +314,8 @@ def train(
         name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
         for name in OF_TABLE & options.keys()
     }
+    if isinstance(y, str) and names_column(label_names):
+        columns_said["label_names"], label_names = label_names, None
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data: MemoryRows | IteratorRows
     beside = {"y": None if isinstance(y, str) else y, "sample_weight": sample_weight}

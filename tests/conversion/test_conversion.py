@@ -366,3 +366,31 @@ def test_text_is_read_from_standard_input(tiny):
         assert a.root.nnz == b.root.nnz
     assert wanted
     assert rows_by_name(tiny.folder / "a") == rows_by_name(tiny.folder / "b")
+
+
+def test_names_of_labels_are_put_aside_with_rows(tiny, room, monkeypatch):
+    monkeypatch.setattr("streammach.inputs.text.BLOCK_BYTES", 4096)
+    lines = [f"l{i * 7 % 90},Name {i * 7 % 90},w{i % 50} x{i % 31}" for i in range(3000)]
+    lines[2999] = "l1,Another name,w1"
+    source = tiny.text("r.csv", ["label,called,text", *lines])
+    options = {"label": "label", "label_names": "called", "text": "text"}
+    wanted = convert(source, tiny.folder / "whole", **options)
+    room(20_000)
+    cut_off(monkeypatch, 3, source, tiny.folder / "out", **options)
+    done = convert(source, tiny.folder / "out", **options)
+    assert done.resumed
+    assert done.digest == wanted.digest
+    with Dataset.open(tiny.folder / "out") as data:
+        assert data.verify() == []
+        names = data.stored_names
+        pairs = [*zip(data.labels.values(names.classes), names.texts, strict=True)]
+    assert len(pairs) == 91
+    assert {f"Name {label[1:]}" for label, _ in pairs} | {"Another name"} == {n for _, n in pairs}
+    assert [name for label, name in pairs if label == "l1"] == ["Name 1", "Another name"]
+
+
+def test_a_column_of_texts_is_no_column_of_names(tiny, monkeypatch):
+    monkeypatch.setattr(spills, "MOST_NAMES", 50)
+    source = tiny.text("r.csv", ["y,text,of", *(f"a,word {i},x" for i in range(60)), "b,one,y"])
+    with pytest.raises(DataError, match="labels have over 50 names: label_names"):
+        convert(source, tiny.folder / "out", label="y", label_names="text", text="of")

@@ -133,8 +133,9 @@ def test_pairs_are_added_to_those_of_counts(rng, share):
     f, c = np.nonzero(rng.random((d, k)) < share)
     gains = rng.integers(-MOST_GAIN, MOST_GAIN, len(f))
     pairs = NamePairs(
-        features=f.astype(np.int32), classes=c.astype(np.int32), gains=gains.astype(np.int16)
-    )
+        features=f.astype(np.int32), classes=c.astype(np.int32), gains=gains.astype(np.int16),
+        words=np.arange(d, dtype=np.int16),
+    )  # fmt: skip
     before = counts.classes.copy(), counts.gains.copy(), counts.wide.copy()
     both = counts.with_pairs(pairs)
     table[f, c] += gains

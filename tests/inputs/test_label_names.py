@@ -55,6 +55,7 @@ def test_mappings_have_a_name_or_several():
     [
         ("de", {"http://x/1": ["Schiff", "Boot"], "http://x/2": ["Turm"]}),
         ("en", {"http://x/1": ["Ship"]}),
+        ("en, de", {"http://x/1": ["Ship", "Schiff", "Boot"], "http://x/2": ["Turm"]}),
         (None, {"http://x/1": ["Schiff", "Ship", "Boot"], "http://x/2": ["Turm"],
                 "http://x/3": ["two lines"]}),
     ],
@@ -67,6 +68,7 @@ def test_vocabularies_in_skos(language, expected, tmp_path):
         label: sorted(names) for label, names in expected.items()
     }
     assert all(found[label][0] in ("Schiff", "Ship", "Turm", "two lines") for label in found)
+    assert language is None or "en" not in language or found["http://x/1"][0] == "Ship"
     (tmp_path / "v.rdf").write_text(XML)
     if language != "en":
         assert as_dict(read_label_names(tmp_path / "v.rdf", language)) == {"http://x/1": ["Schiff"]}

@@ -16,6 +16,7 @@ from streammach.options.documents import encode_json
 from streammach.options.training import TrainingOptions
 from streammach.prediction.new_classes import choose_unlike_buckets
 from streammach.rows.names import Names
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import BudgetError, DataError, ModelError, UsageError
 from streammach.training import derived as module
 from tests.builders import TinyData, block_of, spec_of
@@ -156,8 +157,9 @@ def test_classes_are_added_twice_and_the_model_shrinks(texts, tiny):
     tiny.text("one.vw", lines[: 2 * N_ROWS])
     tiny.text("two.vw", lines[N_ROWS:])
     sm.add(texts / "run", texts / "one.vw", texts / "a", threads=1)
-    found = module.add_classes(texts / "a", texts / "two.vw", threads=1)
-    assert (len(found.labels), found.n_rows, found.left_out) == (2, 2 * N_ROWS, N_ROWS)
+    found = module.add_classes(texts / "a", texts / "two.vw", threads=1, facts=LabelFacts())
+    n_added = found.model.spec.n_classes - found.before.spec.n_classes
+    assert (n_added, found.n_rows, found.left_out) == (2, 2 * N_ROWS, N_ROWS)
     check_old(model, found.model, texts / "test.vw")
     small = sm.shrink(texts / "a", texts / "small", weights="int4", repetitions=3)
     assert [len(code) for code in small.spec.added_codes] == [3, 3]

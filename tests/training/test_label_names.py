@@ -117,6 +117,101 @@ def test_labels_that_only_a_name_tells_are_not_said_where_names_add_nothing(kind
         assert {*model.predict([*some, *unseen[0]])} <= {*y}
 
 
+N_NEW = 40  # labels that are added to a model, whose words it knows
+
+
+@pytest.fixture(scope="module")
+def partial_run(data, tmp_path_factory):
+    """A model without the last labels, in whose rows their words stand; names of these; rows."""
+    texts, lists, names, *_ = data
+    gone = {f"l{i}" for i in range(K - N_NEW, K)}
+    kept = [i for i, own in enumerate(lists) if not gone & {*own}]
+    some = {label: name for label, name in names.items() if label not in gone}
+    texts = [texts[i] for i in kept] + WORDS[K - N_NEW : K]
+    lists = [lists[i] for i in kept] + [["l0"]] * N_NEW
+    folder = tmp_path_factory.mktemp("partial")
+    with sm.train(texts, lists, label_names=some, out=folder / "run", **OPTIONS) as made:
+        assert made.model.names is not None
+    return folder, {label: names[label] for label in sorted(gone)}
+
+
+def test_labels_with_names_alone_are_added_and_predicted(partial_run, tmp_path):
+    folder, new = partial_run
+    rows = rows_of(np.random.default_rng(8), 80, [*range(K - N_NEW, K)])
+    (tmp_path / "new.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in new.items()))
+    words = ["add", str(folder / "run"), "--label-names", str(tmp_path / "new.tsv")]
+    assert main([*words, "--out", str(tmp_path / "more")]) == 0
+    before, model = sm.Model.load(folder / "run"), sm.Model.load(tmp_path / "more")
+    k = before.spec.n_classes
+    assert [*model.labels][k:] == [*new]
+    assert dict(zip([*model.labels], [*model.titles], strict=True)).items() >= new.items()
+    found = sm.evaluate(model, *rows)
+    assert found.n_unseen == 0
+    assert found.sets.recall[5] > 0.5
+    # The others keep their scores, and reasons have a line for the new names.
+    known = rows_of(np.random.default_rng(8), 20, K - N_NEW)[0]
+    for text in known:
+        old, now = (dict(zip(*map(np.ravel, one.predict_topk([text], n)), strict=True))
+                    for one, n in ((before, 2), (model, 50)))  # fmt: skip
+        assert old == {label: now[label] for label in old}
+    for row in model.explain(rows[0][:9], k=2):
+        for why in row:
+            parts = sum(one.contribution for one in why.contributions) + sum(why.lines.values())
+            assert parts == pytest.approx(why.score, abs=1e-4)
+    assert any(why.lines["name"] > 0 for [why] in model.explain(rows[0][:9]))
+    sm.shrink(tmp_path / "more", tmp_path / "small", weights="int4")
+    label, name = next(iter(new.items()))
+    added = sm.add(tmp_path / "small", label_names={"another": name})
+    assert {*added.predict([name.lower()], 2)[0]} == {"another", label}
+
+
+def test_names_of_added_labels_with_rows_make_them_better(partial_run, tmp_path):
+    folder, new = partial_run
+    rng = np.random.default_rng(9)
+    texts, lists = rows_of(rng, N_NEW, [*range(K - N_NEW, K)])
+    table = "".join(f"{b}\t{' '.join(a)}\n" for a, b in zip(lists, texts, strict=True))
+    (tmp_path / "new.tsv").write_text("text\ty\n" + table)
+    sm.convert(
+        tmp_path / "new.tsv", tmp_path / "new.zarr", text="text", label="y", label_separator=" "
+    )
+    test = rows_of(rng, 80, [*range(K - N_NEW, K)])
+    half = dict([*new.items()][: N_NEW // 2]) | {"beyond": f"{WORDS[0]} {WORDS[1]}"}
+    reached = []
+    for names in (None, half, new | half):
+        model = sm.add(folder / "run", tmp_path / "new.zarr", label_names=names)
+        assert ("beyond" in [*model.labels]) == (names is not None)
+        reached.append(sm.evaluate(model, *test).accuracy)
+    assert reached[0] < reached[1] < reached[2]
+
+
+@pytest.mark.parametrize(
+    ("trained", "names", "message"),
+    [
+        ("with", None, "neither rows nor names of new labels"),
+        ("without", {"new": "x"}, "does not know what words of names weigh"),
+        ("with", {7: "x"}, None),
+    ],
+)
+def test_names_that_cannot_be_added_are_refused(trained, names, message, partial_run, tmp_path):
+    folder, _ = partial_run
+    run = folder / "run"
+    if trained == "without":
+        with sm.train(
+            [*WORDS[:300]],
+            [f"l{i % 9}" for i in range(300)],
+            n_repetitions=0,
+            memory="1GB",
+            linear="off",
+        ) as made:
+            made.model.save(run := tmp_path / "run")
+    if message is None:
+        with pytest.warns(UserWarning, match="1 new labels have no name with a known word"):
+            sm.add(run, label_names=names)
+        return
+    with pytest.raises(UsageError, match=message):
+        sm.add(run, label_names=names)
+
+
 @pytest.fixture
 def files(data, tmp_path):
     texts, lists, names, *_ = data
@@ -208,7 +303,7 @@ def test_labels_that_are_integers_stay_integers(data):
     texts, lists, *_ = data
     y = [int(own[0][1:]) for own in lists]
     names = {label: f"name {label}" for label in y}
-    with pytest.raises(UsageError, match="'other' is no integer, as labels of the rows are"):
+    with pytest.raises(UsageError, match="'other' is no integer, as other labels are"):
         sm.train(texts, y, label_names=names | {"other": "x"}, **OPTIONS)
     with sm.train(texts, y, label_names=names | {7_000: "x"}, linear="off", **OPTIONS) as made:
         assert made.model.predict(texts[:5]).dtype.kind == "i"

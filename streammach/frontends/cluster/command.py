@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from streammach.options.option_fields import option
+from streammach.options.option_fields import keywords_of, option
 from streammach.system.errors import UsageError, clean
 from streammach.system.files.destinations import STANDARD_OUTPUT
 
@@ -78,8 +78,7 @@ class ClusterTraining:
             place = run_folder(out, force=asked.force, resume=asked.resume)
             train_apart(
                 store, plan, client, out=opened.enter_context(place), options=asked.training,
-                callbacks=watchers(shown), tell=shown.tell, class_weight=asked.class_weight,
-                label_names=asked.label_names, label_language=asked.label_language,
+                callbacks=watchers(shown), tell=shown.tell, **keywords_of(asked.labels),
                 resume=asked.resume, checkpoint_minutes=asked.checkpoint_minutes,
             )  # fmt: skip
         return Run.open(out)

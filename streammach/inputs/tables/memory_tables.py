@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.identity import PLACE
+from streammach.inputs.source import NamedLabels
 from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.inputs.tables.arrow_rows import arrow, check_buffers
 from streammach.inputs.tables.batches import BatchTable
@@ -70,6 +71,7 @@ class MemorySource(MemoryTables):
     def __init__(self, table: Any, options: SourceOptions, *, labelled: bool = True) -> None:
         super().__init__([table], options)
         self._table, self.labelled = table, labelled
+        self.named_labels: NamedLabels = {}  # what labels are called, of the rows that were read
         self._strings = isinstance(table, list) and bool(table) and isinstance(table[0], str)
         if self._strings and self._recipe is None:
             text = Column(name=TEXT, role="text")
@@ -91,6 +93,7 @@ class MemorySource(MemoryTables):
         for piece in self.pieces():
             part = reader.read(piece)
             bad_rows.take(part.bad, PLACE, 0)
+            self.named_labels |= part.named_labels
             block = part.block.add_to_numbers(piece.first_row)
             if unknown is not None and part.unknown is not None:
                 unknown[block.numbers] = part.unknown

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streammach.inputs.bad_rows import BadRow
 from streammach.inputs.formats import parsed
 from streammach.inputs.formats.parsed import Parsed, block_of, room_for
-from streammach.inputs.source import PieceRows, RowReader
+from streammach.inputs.source import NamedLabels, PieceRows, RowReader
 from streammach.inputs.tables.cells import BadCell, Cells, TableRows
 from streammach.inputs.tables.frame import Wrong, cells_of, join_cells, note, split, too_long
 from streammach.inputs.tables.frame_kernels import (
@@ -47,6 +47,7 @@ LARGEST = 30.0  # a number that is scaled
 USUAL = 1e-30  # in place of 0: a value of 0 is none, and each row has all numbers of a list
 NO_LABEL = "there is no label"
 SEVERAL = "several labels (--multilabel on takes them)"
+UNLIKE = "it has not as many names as there are labels"
 KINDS = {"text": TEXT, "category": NAMES, "names": NAMES, "pairs": NAMES, "vector": VALUE}
 
 
@@ -76,7 +77,8 @@ class TableReader(RowReader[Any]):
         rows_of: Callable[[Any], TableRows] = attrgetter("rows"),
     ) -> None:  # fmt: skip
         beside = set() if label_needed else {recipe.label, recipe.weight}  # nothing hangs on them
-        self._absent = {None, *absent, *beside}
+        called = None if vocabulary.add_features else recipe.label_names
+        self._absent = {None, *absent, *beside, called}
         self._recipe, self._vocabulary = recipe, vocabulary
         self._multilabel: Multilabel = multilabel
         self._label_needed, self._rows_of = label_needed, rows_of
@@ -118,6 +120,7 @@ class TableReader(RowReader[Any]):
             unknown_values=int(out.state[parsed.UNKNOWN]),
             unknown=out.places[: int(out.state[parsed.ROWS])],
             left=first_row + left[:, None] + np.arange(2),
+            named_labels=self._named_labels,
         )
 
     def _make_frame(self, rows: TableRows, wrong: Wrong) -> tuple[Frame, Texts | None]:
@@ -130,6 +133,7 @@ class TableReader(RowReader[Any]):
             Cells.none(n) if c.name in self._absent else cells_of(rows, c, wrong) for c in own
         ]
         every = [*columns, self._labels(rows, wrong)]
+        self._named_labels = self._label_names(every[-1], rows, wrong)
         importance, tags = self._importance(rows, wrong), self._tags(rows, wrong)
         named = [*((c.name, c.role) for c in own), (recipe.label or "", "label")]
         data, starts, stops, kinds = join_cells(every, named, wrong, self._changes)
@@ -185,10 +189,7 @@ class TableReader(RowReader[Any]):
         name = self._recipe.label
         if name is None or name in self._absent:
             return Cells.none(rows.n_rows)
-        cells, listed = rows.lists(name)
-        if self._recipe.separator is not None:
-            cells, listed = split(cells, self._recipe.separator.encode())
-        note(wrong, name, [*cells.wrong, *too_long(cells)])
+        cells, listed = self._lists(rows, name, wrong)
         several = np.diff(cells.offsets)
         if self._multilabel == "off":
             note(wrong, name, [BadCell(int(r), SEVERAL) for r in np.flatnonzero(several > 1)])
@@ -196,6 +197,29 @@ class TableReader(RowReader[Any]):
             none = (several == 0) & ~(listed & (self._multilabel == "auto"))
             note(wrong, name, [BadCell(int(row), NO_LABEL) for row in np.flatnonzero(none)])
         return cells
+
+    def _lists(self, rows: TableRows, name: str, wrong: Wrong) -> tuple[Cells, NDArray[np.bool_]]:
+        """Return labels or their names, and whether the cells were lists."""
+        cells, listed = rows.lists(name)
+        if self._recipe.separator is not None:
+            cells, listed = split(cells, self._recipe.separator.encode())
+        note(wrong, name, [*cells.wrong, *too_long(cells)])
+        return cells, listed
+
+    def _label_names(self, labels: Cells, rows: TableRows, wrong: Wrong) -> NamedLabels:
+        """Return what labels are called: a row's one by all names there, each of several by one."""
+        name = self._recipe.label_names
+        if name is None or name in self._absent:
+            return {}
+        cells, _ = self._lists(rows, name, wrong)
+        several, found, own = np.diff(labels.offsets), np.diff(cells.offsets), cells.rows
+        odd = np.flatnonzero((several != 1) & (found != several) & (found > 0))
+        note(wrong, name, [BadCell(int(row), UNLIKE) for row in odd])
+        place = np.where(several[own] == 1, 0, np.arange(len(own)) - cells.offsets[own])
+        at, good = labels.offsets[own] + place, ~np.isin(own, list(wrong))
+        pairs = ((labels.item(at[i]), cells.item(i)) for i in np.flatnonzero(good).tolist())
+        some = (pair for pair in dict.fromkeys(pairs) if pair[1].strip())
+        return {(canonical(label), b" ".join(text.split())): None for label, text in some}
 
     def _importance(self, rows: TableRows, wrong: Wrong) -> NDArray[np.float32]:
         """Return the importance of each row, 1 where it is missing: float32 (n,)."""

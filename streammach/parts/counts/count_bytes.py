@@ -115,7 +115,8 @@ def name_bytes(facts: DataFacts, max_pairs: int) -> int:
     """Return the bytes of pairs of names while they are found, and of counts with them."""
     room = name_room(facts, max_pairs)
     copies = 2 * CountWeights.footprint(pairs=1) * (max_pairs + room)
-    return NAME_PAIR * room + NAME_BYTE * facts.label_name_bytes + copies if room else 0
+    copies += NAME_PAIR * room + NAME_BYTE * facts.label_name_bytes + 10 * facts.n_features
+    return copies if room else 0
 
 
 def late_rows(facts: DataFacts, max_pairs: int) -> int:

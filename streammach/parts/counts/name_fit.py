@@ -21,7 +21,7 @@ from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import Ranking, Top, is_worse
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
-from streammach.rows.pairs import NamePairs
+from streammach.rows.pairs import MOST_GAIN, NamePairs
 
 NAMES = "names of labels"  # the stage of the run
 WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # of names
@@ -67,7 +67,7 @@ def weigh_names(
         training.begin_stage(NAMES)
         tried = [_times(find(), 1.0, times, unseen) for times in (TIMES[0], TIMES[-1])]
         tops = [ranking(rows, CANDIDATES), *(rank_with(one)(rows, CANDIDATES) for one in tried)]
-        return _fit(rows, tops, [_add_up_names(rows, one, data.n_classes) for one in tried], unseen)
+        return _fit(rows, tops, _add_up_names(rows, find(), data.n_classes), unseen)
 
     fit = training.findings.once("names", NameFit, fit_weight)
     if not fit.weight:
@@ -79,25 +79,26 @@ def weigh_names(
 def _times(pairs: NamePairs, weight: float, times: float, unseen: NDArray[np.bool_]) -> NamePairs:
     """Return pairs with a weight, those of labels that no row has so many times as much."""
     weights = weight * float(STEP) * np.where(unseen[pairs.classes], times, 1.0)
-    return replace(pairs, gains=to_gains(weights * pairs.gains))
+    words = to_gains(weight * times * float(STEP) * pairs.words)
+    return replace(pairs, gains=to_gains(weights * pairs.gains), words=words)
 
 
 def _fit(
-    rows: RowBlock, tops: Sequence[Top], added: Sequence[scipy.sparse.csr_matrix],
+    rows: RowBlock, tops: Sequence[Top], added: scipy.sparse.csr_matrix,
     unseen: NDArray[np.bool_],
 ) -> NameFit:  # fmt: skip
     """Return the largest weights that are as good as the best ones, by the first classes of rows.
 
-    `tops` are these without names, then with the first and the last of :data:`TIMES`, by which
-    names add what `added` says. Labels of few rows gain most by a name, and few of the rows that
+    `tops` are these without names, then with the first and the last of :data:`TIMES` as often what
+    names add, (n, K). Labels of few rows gain most by a name, and few of the rows that
     decide have them.
     """
     places = np.arange(rows.n_rows)[:, None]
     ids = np.concatenate([top[0] for top in tops], axis=1)
-    own, new = added[0][places, ids].toarray(), unseen[ids]
-    in_top = [added[i][places, tops[i + 1][0]].toarray() for i in range(len(added))]
-    scores = [tops[0][1], *(top[1] - more for top, more in zip(tops[1:], in_top, strict=True))]
-    without = np.concatenate(scores, axis=1)
+    own, new = added[places, ids].toarray(), unseen[ids]
+    had = np.repeat((0.0, TIMES[0], TIMES[-1]), [top[0].shape[1] for top in tops])
+    in_top = np.minimum(np.where(new, had, had > 0) * own, MOST_GAIN * STEP)
+    without = np.concatenate([top[1] for top in tops], axis=1) - in_top
 
     def first(weight: float, times: float) -> NDArray[np.int64]:
         sums = without + weight * np.where(new, times, 1.0) * own

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streammach.counts.label_learning import most_rows
-from streammach.counts.learning import HIDDEN, GroupWeights, class_logarithms, weigh
+from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.scores import CountScorer
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
@@ -123,7 +123,8 @@ class CountsDecision(Decision):
 
         def rank_with(pairs: NamePairs | None) -> ClassScorer:
             self._scorer.close()
-            return self._rank_by(without if pairs is None else self._with_names(without, pairs))
+            named = weigh(self._table, self._weights, names=pairs)
+            return self._rank_by(replace(named, near=without.near))
 
         unseen = self._table.class_rows <= 0
         found = weigh_names(self._training, self.ranking, rank_with, unseen)
@@ -134,11 +135,6 @@ class CountsDecision(Decision):
             self._training.log_metrics("names of labels", fit.with_it)
         if found is not None or self.counts is not without:
             self.ranking = rank_with(self.names)
-
-    def _with_names(self, counts: CountWeights, names: NamePairs) -> CountWeights:
-        """Return counts with names, and with the labels of which nothing but a name is known."""
-        base = counts.base + HIDDEN * (self._table.class_rows < 0)
-        return replace(counts.with_pairs(names), base=base.astype(np.float32))
 
     def _rank_by(self, counts: CountWeights) -> ClassScorer:
         training, self.counts = self._training, counts
@@ -157,8 +153,7 @@ class CountsDecision(Decision):
                 self._table.add(repeated)
         if near is not None:
             near = replace(near, norms=self._norms)
-        counts = weigh(self._table, self._weights)
-        counts = counts if self.names is None else self._with_names(counts, self.names)
+        counts = weigh(self._table, self._weights, names=self.names)
         self.counts = replace(counts, near=near)
 
     def close(self) -> None:

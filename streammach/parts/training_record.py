@@ -73,6 +73,7 @@ class Training:
     began: float = 0.0  # when its log did
     interim: bool = False  # whether a model is made that another one follows
     saved: str = ""  # what an interruption leaves beside findings, in words
+    finishing: bool = False  # whether a model is made of what was trained
 
     def __post_init__(self) -> None:
         self.whole_clock = self.clock
@@ -89,7 +90,12 @@ class Training:
         """End the work where a signal asks for it."""
         if not self.stop.requested:
             return
+        if self.ends_early and self.finishing:
+            self.whole_clock.end()  # so that it takes little time
+            return
         self.log("interrupted")
+        if self.ends_early:
+            raise KeyboardInterrupt
         if not self.lasting:
             raise Interrupted("interrupted: nothing is kept of a run in a temporary folder")
         kept = self.saved or ("what was found is saved" if self.findings.lasting else "")
@@ -97,6 +103,11 @@ class Training:
             f"interrupted: {kept}" if kept else "interrupted",
             hint=GOES_ON if kept else "Nothing is saved yet; run the command again.",
         )
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether Ctrl-C came to a run that does not last: its model is the best by then."""
+        return self.stop.by_user and not self.lasting
 
     def forget_first(self) -> None:
         """Give back the memory of what was fitted first."""

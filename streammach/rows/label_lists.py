@@ -109,7 +109,7 @@ class LabelLists:
     def match(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which of some ids (n, k) are among a row's labels: bool (n, k)."""
         out = np.zeros(ids.shape, np.bool_)
-        find_labels(self.starts, self.classes, ids.astype(np.int64, copy=False), out)
+        find_labels(self.starts, self.classes, np.ascontiguousarray(ids, np.int64), out)
         return out
 
     def gains_of(self, ids: NDArray[Any]) -> NDArray[np.float32]:

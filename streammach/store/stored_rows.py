@@ -29,42 +29,23 @@ from streammach.rows.texts import Texts
 from streammach.store.blobs import damage_error
 from streammach.store.root import Root
 from streammach.store.stored_arrays import ReadArray
-from streammach.system.jit import Array, kernel
 from streammach.system.progress import Told
 
 MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
 MOST_LEFT_OUT = 16  # rows of the sources for each that is there, in a list that is kept
 
 
-@kernel()
-def falls_between_rows(indptr: Array, ids: Array) -> Any:
+def _falls_between_rows(indptr: NDArray[np.int64], ids: NDArray[np.int32]) -> int:
     """Return at how many of the places where a row starts the ids do not rise."""
-    falls, before, base, last = np.int64(0), np.int64(0), indptr[0], ids.shape[0] - 1
-    for i in range(1, indptr.shape[0] - 1):
-        start = indptr[i] - base
-        place = max(min(start, last), 1)  # without a branch
-        inside = (start > before) & (start <= last)
-        falls += inside & (ids[place] <= ids[place - 1])
-        before = start
-    return falls
-
-
-@kernel()
-def longest_row(indptr: Array) -> Any:
-    """Return the most values of a row; -1 where row pointers fall."""
-    longest = np.int64(0)
-    falling = False
-    for i in range(1, indptr.shape[0]):
-        length = indptr[i] - indptr[i - 1]
-        falling = falling | (length < 0)
-        longest = max(longest, length)
-    return np.int64(-1) if falling else longest
+    starts = indptr[1:-1] - indptr[0]
+    starts = starts[(np.diff(starts, prepend=0) > 0) & (starts < len(ids))]
+    return int(np.count_nonzero(ids[starts] <= ids[starts - 1]))
 
 
 def _are_sound(ids: NDArray[np.int32], indptr: NDArray[np.int64], n: int) -> bool:
     """Return whether ids are below n, and fall nowhere but where rows start."""
     largest, falls = look_at_ids(ids)
-    return largest < n and (not falls or falls == falls_between_rows(indptr, ids))
+    return largest < n and (not falls or falls == _falls_between_rows(indptr, ids))
 
 
 class StoredRows:
@@ -118,7 +99,9 @@ class StoredRows:
         """
         first, last, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
         sound = (start > 0 or first == 0) and (stop < self.root.rows or last == total)
-        sound = sound and first >= 0 and last <= total and 0 <= longest_row(indptr) <= most
+        lengths = np.diff(indptr)
+        sound = sound and first >= 0 and last <= total and int(lengths.min(initial=0)) == 0
+        sound = sound and int(lengths.max(initial=0)) <= most
         self._check(sound, what, start, stop)
 
     def _check(self, sound: Any, what: str, start: int, stop: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from threading import Event
 
 
 class TimeOver(Exception):
@@ -29,6 +30,11 @@ class Clock:
     ) -> None:  # fmt: skip
         self.seconds, self.now = seconds, now or time.monotonic
         self.began = self.now() if began is None else began
+        self._end = Event()  # which clocks share that are made of one another
+
+    def end(self) -> None:
+        """Have the time be over now."""
+        self._end.set()
 
     @classmethod
     def of_process(cls, seconds: float | None) -> Clock:
@@ -40,7 +46,11 @@ class Clock:
 
     def without(self, seconds: float) -> Clock:
         """Return a clock that ends so many seconds before this one."""
-        return self if self.seconds is None else Clock(self.seconds - seconds, self.began, self.now)
+        if self.seconds is None:
+            return self
+        clock = Clock(self.seconds - seconds, self.began, self.now)
+        clock._end = self._end
+        return clock
 
     def share(self, share: float) -> Clock:
         """Return a clock that ends when a share of what is left of this one is used up."""
@@ -56,7 +66,7 @@ class Clock:
     @property
     def limited(self) -> bool:
         """Whether the time has an end."""
-        return self.seconds is not None
+        return self.seconds is not None or self._end.is_set()
 
     @property
     def elapsed_seconds(self) -> float:
@@ -66,4 +76,5 @@ class Clock:
     @property
     def remaining_seconds(self) -> float:
         """Seconds that are left, below 0 when it is over; infinite without limit."""
-        return float("inf") if self.seconds is None else self.seconds - self.elapsed_seconds
+        left = float("inf") if self.seconds is None else self.seconds - self.elapsed_seconds
+        return min(left, 0.0) if self._end.is_set() else left

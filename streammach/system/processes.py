@@ -97,10 +97,14 @@ def handle_signals(handler: Handler, suspend: Handler | None = None) -> Iterator
 
 
 class StopSignals:
-    """Notes a first stopping signal in a main thread's ``with``; a second ends the process."""
+    """Notes a first stopping signal in a main thread's ``with``; a second ends the process.
 
-    def __init__(self) -> None:
-        self.requested = False
+    With `raises` it raises KeyboardInterrupt instead.
+    """
+
+    def __init__(self, *, raises: bool = False) -> None:
+        self.requested, self._raises = False, raises
+        self.by_user = False  # whether it came from Ctrl-C
         self._handled = ExitStack()
 
     def __enter__(self) -> StopSignals:
@@ -111,9 +115,11 @@ class StopSignals:
         self._handled.close()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and self._raises:
+            raise KeyboardInterrupt
         if self.requested:
             os._exit(INTERRUPTED)
-        self.requested = True
+        self.requested, self.by_user = True, number == signal.SIGINT
 
 
 def run(

@@ -33,6 +33,7 @@ from streammach.training.trial import BestTrial, alike
 from streammach.training.warm_start import Start, begin_from_start
 
 OUT_OF_TIME = "the time is used up"
+INTERRUPTED = "interrupted"
 FAILED_SAVES = 3  # in a row, before a run gives up
 
 
@@ -193,6 +194,9 @@ class Epochs:
             self._stop_reason = self._stop_reason or state.stop_reason
             if self._training.clock.remaining_seconds <= 0 and done < reader.n_rows:
                 self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
+                return state
+            if self._training.ends_early:
+                self.progress = msgspec.structs.replace(self.progress, stopped=INTERRUPTED)
                 return state
             due = time.monotonic() - self._saved_at > self._checkpoint_seconds
             if self._training.stop.requested or due:

@@ -58,6 +58,7 @@ def finish(
 ) -> None:  # fmt: skip
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = training.plan.model, training.folder
+    training.finishing = True
     budget.finish(hashed=spec is not None)
     training.clock = budget.end
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
@@ -83,6 +84,8 @@ def finish(
     if model.estimator in model.validation:
         training.log_metrics("finished model", model.validation[model.estimator])
     said = warnings_of(training, model)
+    if training.ends_early:
+        said = ("interrupted: the model is the best one by then", *said)
     result = Result(
         history=at.history, best_epoch=max(at.best_epoch, 0),
         stopped=at.stopped, estimator=model.estimator, reasons=reasons,

@@ -123,11 +123,20 @@ def _train_run(
         if unhashed or (training.first and not budget.hashed_fits()):
             finish(training, budget, None, RunPosition(), projected_bytes)
             return
-        if training.first is not None and not shards:
-            _save_first_model(training)
-        training.forget_first()
-        # The search for what was left open.
-        settings, best_trial = decide_settings(training, budget, start, shards)
+        try:
+            if training.first is not None and not shards:
+                _save_first_model(training)
+            training.forget_first()
+            # The search for what was left open.
+            settings, best_trial = decide_settings(training, budget, start, shards)
+        except KeyboardInterrupt:
+            if not training.ends_early or not (training.first or training.saved):
+                raise
+            training.finishing = True
+            if training.first is None:
+                _fit_first(training)
+            finish(training, budget, None, RunPosition(), projected_bytes)
+            return
         # The epochs, and back to the best one. What reads the rows takes no memory behind it.
         training.clock = budget.epochs
         training.begin_stage(EPOCHS)
@@ -139,6 +148,7 @@ def _train_run(
         epochs.return_to_best()
         spec, position = epochs.spec, epochs.progress
         del epochs
+        training.finishing = True
         # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes
         # on from a model counts now, since that takes little.
         _fit_first(training, shards)

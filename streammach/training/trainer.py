@@ -111,7 +111,9 @@ class Trainer:
         DivergedError
             If the loss leaves the finite numbers; the last checkpoint is kept.
         Interrupted
-            After a signal, with the work saved.
+            After a signal, with the work saved in `out`.
+        KeyboardInterrupt
+            After Ctrl-C where there is no `out` and no model yet: otherwise it is the best by then.
         DiskError, LockedError, StoreError, ModelError
             If files cannot be read or written.
         """
@@ -121,6 +123,8 @@ class Trainer:
         with ExitStack() as lease:
             folder = lease.enter_context(temporary_folder()) if out is None else out
             training = replace(self._training(folder, resume=resume), lasting=out is not None)
+            if out is None and self._stop is None:
+                training.stop = StopSignals(raises=True)
             train_in_folder(training, data, start=self._start)
             training.call("on_run_end", run := Run.open(folder))
             return replace(run, kept=FolderLease(lease.pop_all()) if out is None else None)
@@ -236,9 +240,10 @@ def train(
     Rows are taken in as a conversion does, so that the weights are those of a training on a store
     of the same rows; but of up to 100 rows of numbers equal ones, labels too, are one of the sum of
     their importances. :class:`streammach.MACHClassifier` gives the same model
-    for the same options; its `n_jobs` is 1 in a search with several fits at a time, and it tells
-    nothing where `progress` is not said. Rows stay in memory where that and the model fit the
-    budget; otherwise they are written into a temporary store, which is removed at the end.
+    for the same options; its `n_jobs` is 1 in a search with several fits at a time. Rows stay in
+    memory where that and the model fit the budget; otherwise they are written into a temporary
+    store, which is removed at the end. After Ctrl-C without `out` the model is the best one by
+    then, and a warning says so.
 
     Parameters
     ----------
@@ -280,7 +285,8 @@ def train(
         As for :class:`streammach.training.trainer.Trainer`.
     progress : bool, str or callable, optional
         Whether it is told how it goes: True or ``auto``, ``bar``, ``plain``, ``json``; or what is
-        called with (stage, done, total). It is on a terminal and in a notebook otherwise.
+        called with (stage, done, total). It is on a terminal and in a notebook otherwise, and not
+        in a pipe; False: never.
     seed : int
         Decides hashes, and the order of the rows.
     resume : bool
@@ -306,7 +312,7 @@ def train(
         If rows or labels are none, or do not fit each other.
     BudgetError
         If nothing fits.
-    DeviceError, DivergedError, Interrupted, DiskError
+    DeviceError, DivergedError, Interrupted, DiskError, KeyboardInterrupt
         As for a training.
     """
     check_options(train.__annotations__, locals())
@@ -336,8 +342,8 @@ def train(
             options["held_out_rows"] = options.get("held_out_rows") or n
         return train_rows(
             replace(data, label_facts=facts), {"seed": seed, "memory": memory, **options},
-            out=out, callbacks=callbacks, progress=watched() if progress is None else progress,
-            resume=resume, left_out=bad_rows.reasons, known=known,
+            out=out, callbacks=callbacks, progress=progress, resume=resume,
+            left_out=bad_rows.reasons, known=known,
         )  # fmt: skip
 
 
@@ -357,6 +363,7 @@ def train_rows(
     wanted = TrainingOptions(**training)
     clock, data = Clock(constraints.seconds), merge_equal_rows(replace(data, seed=constraints.seed))
     with ExitStack() as closing:
+        progress = watched() if progress is None else progress
         bar = closing.enter_context(ProgressBar(progress, ""))
         if progress:
             usual = (EarlyStopping(),) if callbacks is None else callbacks

@@ -63,7 +63,7 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
     callbacks : list, default=None
         As for :class:`streammach.training.trainer.Trainer`.
     progress : bool, str or callable, default=None
-        Whether a fit tells how it goes, as there; for None it does not.
+        Whether a fit tells how it goes, as there; for None on a terminal and in a notebook.
     options : dict, default=None
         Other options of :func:`streammach.training.trainer.train` by their names, such as
         ``{"time": "10m", "counts": "off", "held_out_rows": 500}``.

@@ -9,7 +9,7 @@ import numpy as np
 
 from streammach.options.types import Count, Index, Size
 
-HEADS = (0.8, 0.9, 0.95, 0.98)  # shares of all values that the first features make up
+HEADS = (0.7, 0.8, 0.9, 0.95, 0.98)  # shares of all values that the first features make up
 
 
 @dataclass(frozen=True, kw_only=True)

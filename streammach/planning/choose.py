@@ -253,7 +253,7 @@ def _advice(found: Candidate, weighing: Weighing, *, elsewhere: bool) -> tuple[s
     one = min((c.option for c in there if c.option.fits), key=lambda o: o.loss, default=option)
     if not one.shape.exact or one.loss > option.loss - TIE:
         return said
-    text = f"a bucket for every class loses {one.loss:.1f} points, not {option.loss:.1f}, on the "
+    text = f"a bucket for every class loses {one.loss:z.1f} points, not {option.loss:z.1f}, on the "
     text += f"{BACKENDS[cpu].title} in {time_text(one.seconds)}, {size_text(one.projected_bytes)}"
     return (*said, f"MACH is not advised: {text}")
 

@@ -47,7 +47,7 @@ class Shape:
             ("features", 1, min(n_values, MOST_IDS)), ("classes", 2, min(n_labels, MOST_IDS)),
         ):  # fmt: skip
             if not least <= getattr(self, name) <= most:
-                raise UsageError(f"{name} are not from {least:,} to {most:,.0f}")
+                raise UsageError(f"{name} are not from {least:,} to {most:z,.0f}")
 
     @classmethod
     def of_text(cls, text: str) -> Shape:

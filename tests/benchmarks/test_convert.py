@@ -25,8 +25,6 @@ def test_all_chunks_are_decoded(tiny, monkeypatch):
     for module in ("stored_arrays", "opening", "writer"):
         monkeypatch.setattr(f"streammach.store.{module}.CHUNK", 64)
         monkeypatch.setattr(f"streammach.store.{module}.SHARD_CHUNKS", 4)
-    cut = "sharding_indexed", [64], {"name": "regular", "configuration": {"chunk_shape": [256]}}
-    monkeypatch.setattr("streammach.store.opening.STORED_AS", cut)
     monkeypatch.setattr("streammach.store.stored_arrays.INDEX_BYTES", 16 * 4 + 4)
     for name, value in (("CHUNK", 64), ("SHARD_CHUNKS", 4), ("INDEX_BYTES", 68)):
         monkeypatch.setattr(bench, name, value)

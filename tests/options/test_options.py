@@ -73,7 +73,7 @@ CALLS = {
     sm.Model.save: lambda f, o: sm.Model.load(f / "run").save(f / "m", **MORE | o),
     sm.Dataset.open: lambda f, o: sm.Dataset.open(f / "s.zarr", **o).close(),
     sm.report: lambda f, o: sm.report(f / "run", **{"out": f / "r.html", **MORE} | o),
-    sm.add: lambda f, o: sm.add(f / "run", f / "more.vw", **{"out": f / "a", **MORE} | o),
+    sm.add: lambda f, o: sm.add(f / "run", **{"rows": f / "more.vw", "out": f / "a", **MORE} | o),
     sm.shrink: lambda f, o: sm.shrink(f / "run", f / "t", **MORE | {"weights": "float16"} | o),
     sm.suspects: lambda f, o: suspects(f / "s.zarr", **o),
     sm.Trainer: lambda f, o: sm.Trainer(sm.plan(f / "s.zarr", **SHAPE), **o).fit(f / "s.zarr"),

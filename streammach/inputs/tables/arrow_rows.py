@@ -214,11 +214,8 @@ def texts_of(column: Any) -> Cells:
     if types.is_float16(kind):
         return strings_of([*column.to_numpy(zero_copy_only=False)])
     if types.is_date(kind) or types.is_timestamp(kind):
-        zoned = types.is_timestamp(kind) and kind.tz is not None
-        if zoned:  # moments of UTC, without asking what zones there are
-            column = column.cast("int64").cast(pa.timestamp(kind.unit))
-        column = column.cast("string")
-        column = pa.compute.binary_join_element_wise(column, "Z", "") if zoned else column
+        column = _dates(column)
+        there = _there(column)
     elif types.is_float32(kind) or types.is_float64(kind):
         there &= ~np.asarray(pa.compute.is_nan(column).fill_null(True))
         column = column.cast("string")
@@ -232,6 +229,28 @@ def texts_of(column: Any) -> Cells:
         return strings_of(_objects(column))
     starts, stops, data = _spans(column)
     return Cells.spans(data, np.where(there, starts, 0), np.where(there, stops, 0))
+
+
+# Of units of moments: how many are one of another. NumPy 2.5 casts no extremes.
+COARSER = {"ms": (10**3, "s"), "us": (10**6, "s"), "ns": (10**9, "s")}
+
+
+def _dates(column: Any) -> Any:
+    """Return dates and moments as texts, of any year; those of a time zone in UTC."""
+    pa, kind = arrow(), column.type
+    zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    unit = "D" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
+    ticks = column.cast("int32").cast("int64") if unit == "D" else column.cast("int64")
+    ticks = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    coarser = COARSER | ({} if zone else {"s": (86400, "D")})
+    while unit in coarser and not (ticks % coarser[unit][0]).any():
+        step, unit = coarser[unit]
+        ticks = ticks // step
+    moments = ticks.view(f"M8[{unit}]")
+    gone = ~_there(column) | np.isnat(moments)
+    texts = np.char.replace(np.datetime_as_string(moments), "T", " ")
+    found = pa.array(texts, "string", mask=gone)
+    return pa.compute.binary_join_element_wise(found, "Z", "") if zone else found
 
 
 def _objects(column: Any) -> list[Any]:

@@ -259,6 +259,7 @@ class Intake:
         tables = [words, *(local.vocabulary for local in self._names)]
         largest = max(t.nbytes for one in tables for t in (one.labels.slots, one.features.slots))
         tables_bytes = words.n_bytes + sum(local.n_bytes for local in self._names)
+        tables_bytes += self.tally.name_bytes
         n = words.n_labels + words.n_features
         # A table that grows stands beside one of twice its size.
         return max(tables_bytes + 2 * largest + NAME_BYTES * n, ORDER_BYTES * n)

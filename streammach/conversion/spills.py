@@ -36,7 +36,7 @@ BINS = 1 << BIN_BITS
 # Columns of the index: where a bin starts, its bytes, and what is in it.
 OFFSET, SIZE, ROWS, VALUES, TAG_BYTES, LABELS = range(6)
 INDEX_COLUMNS = 6
-MOST_NAMES = 1 << 21  # of labels
+MOST_NAMES, PAIR_BYTES = 1 << 21, 320  # of labels; of a label with its name, and their text twice
 # Arrays of a block, and lists of arrays, as they stand in a bin.
 ARRAYS = ("indptr", "features", "values", "classes", "importance", "numbers")
 LISTS = {"tags": Texts, "labels": LabelLists}
@@ -70,7 +70,7 @@ class Tally(msgspec.Struct, kw_only=True):
     ``n_columns`` and ``column_names`` tell the columns of all sources so far: -1 before the first
     one, 0 where they are not the same.
     ``listed`` says whether some rows have lists of labels, ``label_weights`` whether these weigh.
-    ``named_labels`` are labels with their names.
+    ``named_labels`` are labels with their names, ``name_bytes`` what these take in memory.
     ``integers`` says whether all values are integers of 0 or more, ``largest`` the largest of them.
     """
 
@@ -99,6 +99,7 @@ class Tally(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     listed_bytes: int = 0
     named_labels: NamedLabels = msgspec.field(default_factory=dict)
+    name_bytes: int = 0
 
     def meet_columns(self, n_columns: int, names: str, path: Path) -> None:
         """Compare the columns of a source with those before."""
@@ -126,6 +127,8 @@ class Tally(msgspec.Struct, kw_only=True):
         self.nnz += block.nnz
         self.weighted |= block.importance is not None and bool((block.importance != 1).any())
         self.tagged |= block.tags is not None
+        for pair in part.named_labels.keys() - self.named_labels.keys():
+            self.name_bytes += PAIR_BYTES + 2 * (len(pair[0]) + len(pair[1]))
         self.named_labels.update(part.named_labels)
         if len(self.named_labels) > MOST_NAMES:
             hint = "Name a column in which each label has few names."

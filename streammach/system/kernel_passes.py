@@ -6,15 +6,13 @@ which link all that they call. Nothing runs the machine code of a kernel that on
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from llvmlite.binding import parse_bitcode
-from numba import types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CR_FIELDS, CompilerBase, CompileResult, DefaultPassBuilder, Flags
+from numba.core.compiler import CR_FIELDS, CompilerBase, CompileResult, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.typed_passes import NativeLowering, NopythonRewrites
-from numba.core.typing import Context
 from numba.core.untyped_passes import InlineClosureLikes
 
 NOT_NEEDED = InlineClosureLikes, NopythonRewrites  # closures; expressions of whole arrays
@@ -84,50 +82,8 @@ class KernelLowering(NativeLowering):  # type: ignore[misc]
         return changed
 
 
-class _KernelFlags(Flags):  # type: ignore[misc]
-    """Numba's, equal where what a kernel compiles inherits the same; its own have all one hash."""
-
-    __slots__ = ()
-
-    def _list_options(self) -> tuple[Any, ...]:
-        return self.nrt, self.forceinline, self.error_model, frozenset(self.fastmath.flags)
-
-    def __hash__(self) -> int:
-        return hash(self._list_options())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _KernelFlags) and self._list_options() == other._list_options()
-
-
-class _KernelTyping(Context):  # type: ignore[misc]
-    """Numba's, which remembers the types of operators: it asks those of text and dates first."""
-
-    known: ClassVar[dict[Any, Any]] = {}
-
-    def __init__(self, context: Any) -> None:
-        self.__dict__ = context.__dict__
-
-    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call, or None."""
-        if kws or type(func) is not types.Function:
-            return super().resolve_function_type(func, args, kws)
-        key = func, tuple(args)
-        signature = self.known.get(key) or super().resolve_function_type(func, args, kws)
-        if signature is not None and func.get_impl_key(signature) is func.typing_key:
-            self.known[key] = signature  # what is written in Python depends on flags, too
-        return signature
-
-
-_typing: dict[Any, _KernelTyping] = {}  # by Numba's own
-
-
 class KernelCompiler(CompilerBase):  # type: ignore[misc]
     """Numba's passes but for those that no kernel needs."""
-
-    def __init__(self, typing: Any, *arguments: Any) -> None:
-        super().__init__(typing, *arguments)
-        self.state.typingctx = _typing.setdefault(typing, _KernelTyping(typing))
-        self.state.flags = _KernelFlags(self.state.flags)
 
     def define_pipelines(self) -> list[PassManager]:
         """Return one list of passes."""

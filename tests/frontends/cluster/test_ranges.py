@@ -127,7 +127,8 @@ def test_an_evaluation_has_the_figures_of_one_process(run, asked, place, client)
         found = sm.distributed.evaluate(
             place / run, rows, client, ranges=n, estimator=estimator, **asked
         )
-        assert repr(asdict(replace(found, seconds=whole.seconds))) == repr(asdict(whole)), n
+        both = (asdict(replace(one, seconds=0.0, by_class=None)) for one in (found, whole))
+        assert len({repr(one) for one in both}) == 1, n
         assert found.by_class is None or [*found.by_class.csv()] == [*whole.by_class.csv()]
 
 

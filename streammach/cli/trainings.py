@@ -18,7 +18,7 @@ from streammach.options.figures import figures_text
 from streammach.options.option_fields import option
 from streammach.options.training import TrainingOptions
 from streammach.options.types import StorePath
-from streammach.planning.constraints import Constraints
+from streammach.planning.constraints import CARD, Constraints
 from streammach.system.clock import Clock
 from streammach.system.errors import UsageError, clean
 from streammach.system.files.urls import locate
@@ -104,9 +104,7 @@ class Elsewhere:
     shape: str | None = option(
         None, "Plan for rows that are not here; values may be dense, labels of a row are 1.", SIZES
     )
-    card: str | None = option(
-        None, "Plan for another machine: its GPU's name, or memory such as 12GB.", "CARD"
-    )
+    card: str | None = option(None, CARD, "CARD")
 
 
 @command("streammach plan train.zarr --memory 12GB", cached=True)

@@ -127,9 +127,9 @@ class Tally(msgspec.Struct, kw_only=True):
         self.nnz += block.nnz
         self.weighted |= block.importance is not None and bool((block.importance != 1).any())
         self.tagged |= block.tags is not None
-        for pair in part.named_labels.keys() - self.named_labels.keys():
-            self.name_bytes += PAIR_BYTES + 2 * (len(pair[0]) + len(pair[1]))
-        self.named_labels.update(part.named_labels)
+        new = [pair for pair in part.named_labels if pair not in self.named_labels]
+        self.named_labels.update(dict.fromkeys(new))
+        self.name_bytes += sum(PAIR_BYTES + 2 * (len(label) + len(name)) for label, name in new)
         if len(self.named_labels) > MOST_NAMES:
             hint = "Name a column in which each label has few names."
             raise DataError(f"labels have over {MOST_NAMES:,} names: --label-names", hint=hint)

@@ -37,9 +37,9 @@ class Tracker:
         decided |= {"model": run.plan.config.text, "estimator": run.result.estimator}
         self._tell(self._describe, decided)
 
-    def _tell(self, told: Callable[..., object], *what: object) -> None:
+    def _tell(self, send: Callable[..., object], *what: object) -> None:
         try:
-            told(*what)
+            send(*what)
         except Exception as error:  # of their code or network: the training goes on
             warnings.warn(f"a tracker was not told: {clean(error, 200)}", stacklevel=3)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # commands are made of the fields alone
     from streammach.options.plan import Option
 
 OF_PARTS = {one.option: OptionFacts(help=one.help, words=one.words) for one in SWITCHES.values()}
+CARD = "Plan for another machine: its GPU's name, or memory such as 12GB."
 TOO_SMALL = "{} is too small"  # of a number below its range
 
 
@@ -73,9 +74,7 @@ class Constraints:
         "TIME",
     )  # fmt: skip
     device: str = option("auto", "Where to compute.", words=("auto", *sorted(BACKENDS)), free=True)
-    card: str | None = option(
-        None, "Plan for another machine: its GPU's name, or memory such as 12GB.", python=True
-    )
+    card: str | None = option(None, CARD, python=True)
     weights: Weights = option(
         "float32", "Type of the weights while they are trained; bfloat16 on a GPU, sparse rows.",
         words=get_args(Weights),

@@ -3,13 +3,13 @@
 import json
 import os
 import sys
-import threading
 import tty
 
 import pytest
 
 from streammach.cli.main import main
 from streammach.system.errors import UNSAFE
+from tests.streams import read_in_thread
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -68,20 +68,7 @@ def on_terminal(arguments, monkeypatch):
     """Run a command whose streams are a terminal; return its exit code and what that was sent."""
     master, slave = os.openpty()
     tty.setraw(slave)  # nothing is added
-    sent = bytearray()
-
-    def read():
-        while True:
-            try:
-                more = os.read(master, 1 << 16)
-            except OSError:
-                return
-            if not more:
-                return
-            sent.extend(more)
-
-    reader = threading.Thread(target=read)
-    reader.start()
+    finish = read_in_thread(master)
     kept = os.dup(1)
     os.dup2(slave, 1)
     try:
@@ -92,9 +79,7 @@ def on_terminal(arguments, monkeypatch):
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-    reader.join()
-    os.close(master)
-    return code, sent.decode()
+    return code, finish()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(map(ascii, c)) for c in COMMANDS])

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import warnings
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import streammach as sm
 from streammach.system.clock import Clock
 from streammach.system.errors import Interrupted
+from tests.streams import read_in_thread
 
 GIVEN = {"memory": "1GB", "threads": 1, "n_buckets": 8, "n_repetitions": 2, "linear": "off"}
 FIXED = {"learning_rate": 0.5, "transform": "binary", "epochs": 6}
@@ -104,20 +104,7 @@ def test_a_clock_ends_with_those_made_of_it():
 def told(monkeypatch, columns, train):
     """Return what a training tells stderr: a terminal of so many columns, or a pipe for 0."""
     reader, writer = os.openpty() if columns else os.pipe()
-    sent = bytearray()
-
-    def read():
-        while True:
-            try:
-                more = os.read(reader, 1 << 16)
-            except OSError:  # a terminal that was closed
-                return
-            if not more:
-                return
-            sent.extend(more)
-
-    thread = threading.Thread(target=read)
-    thread.start()
+    finish = read_in_thread(reader)
     with monkeypatch.context() as patch, os.fdopen(writer, "w", encoding="utf-8") as stream:
         patch.setattr(sys, "stderr", stream)
         patch.setenv("TERM", "xterm")
@@ -125,9 +112,7 @@ def told(monkeypatch, columns, train):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             train()
-    thread.join()
-    os.close(reader)
-    return sent.decode()
+    return finish()
 
 
 @pytest.mark.parametrize("estimator", [False, True])

@@ -216,8 +216,9 @@ def _with_card(word: str) -> BackendKind:
         raise UsageError(what, path="--card", hint=f"{hint}{', '.join(CARDS)}.")
     like = title or min(larger, key=lambda name: CARDS[name])
     title = title or f"a card of {size:g} GB, as fast as the {like}"
-    _, bandwidth, products, tf32 = CARDS[like]
-    slower, product = 4800 / bandwidth, 494 / tf32 if tf32 else 67 / products
+    (_, bandwidth, products, tf32), (_, *measured) = CARDS[like], CARDS["H200"]
+    slower = measured[0] / bandwidth
+    product = measured[2] / tf32 if tf32 else measured[1] / products
     rates = Rates(slower * H200.byte, H200.copied, slower * H200.key, product * H200.product)
     return replace(
         CUDA, probe=lambda: title, memory=lambda: int(size * 1e9), rates=lambda: rates,

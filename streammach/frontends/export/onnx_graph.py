@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.counts.count_kernels import STEP
 from streammach.frontends.export.plain_arrays import MARK
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.weights import LinearWeights
@@ -21,7 +22,6 @@ from streammach.system.machine import size_text
 OPSET, IR = 17, 8  # what readers from 2022 on know
 MOST = 2_000_000_000  # bytes of a file of protocol buffers
 WITHOUT = "Leave --onnx out: FILE.npz has all of it."
-STEP = np.float32(1024)  # gains of counts in a nat
 ZERO, ONE, TINY = np.float32(0), np.float32(1), np.float32(1e-12)
 
 
@@ -100,11 +100,11 @@ class _Graph:
         """Add a node; return its value's name. Inputs are such names, or arrays."""
         from onnx import helper, numpy_helper
 
-        names, held, nodes = [], self.proto.graph.initializer, self.proto.graph.node
+        names, constants, nodes = [], self.proto.graph.initializer, self.proto.graph.node
         for one in inputs:
-            names.append(one if isinstance(one, str) else f"c{len(held)}")
+            names.append(one if isinstance(one, str) else f"c{len(constants)}")
             if not isinstance(one, str):
-                held.append(numpy_helper.from_array(np.asarray(one), names[-1]))
+                constants.append(numpy_helper.from_array(np.asarray(one), names[-1]))
         made = f"v{len(nodes)}"
         outputs = [made, f"{made}_places"] if op == "TopK" else [made]
         nodes.append(helper.make_node(op, names, outputs, **attributes))
@@ -180,8 +180,8 @@ def _spread(lists: CountWeights | LinearWeights, values: NDArray[Any]) -> NDArra
 def _score_counts(graph: _Graph, counts: CountWeights, hashed: str) -> str:
     """Return what counts say of all classes, and what hashed models add: float32 (n, K)."""
     add, ones = graph.add, graph.ones
-    gains, wide = _spread(counts, counts.gains / STEP), counts.wide_of >= 0
-    gains[wide] += counts.wide[counts.wide_of[wide]] / STEP
+    gains, wide = _spread(counts, counts.gains * STEP), counts.wide_of >= 0
+    gains[wide] += counts.wide[counts.wide_of[wide]] * STEP
     lost = add("Mul", graph.sum_rows(ones, counts.penalty[:, None]), counts.log_values)
     scores = add("Sub", add("Add", graph.sum_rows(ones, gains), counts.base), lost)
     return add("Add", scores, add("Mul", hashed, np.float32(counts.hashed))) if hashed else scores

@@ -63,12 +63,13 @@ def recipe_of(
     """Return the recipe of a table, or raise UsageError."""
     names = list(head)
     given = _named_roles(options, names, path)
-    label, weight, tag, called = options.label, options.weight, options.tag, options.label_names
-    beside = {"label": label, "weight": weight, "tag": tag, "label-names": called}
+    label, weight, tag = options.label, options.weight, options.tag
+    label_names = options.label_names
+    beside = {"label": label, "weight": weight, "tag": tag, "label-names": label_names}
     for option, name in beside.items():
         if name is not None and name not in names:
             raise no_column(name, option, names, path)
-    taken = {*given, *(name for name in (weight, tag, called) if name)}
+    taken = {*given, *(name for name in (weight, tag, label_names) if name)}
     if label is None and labelled:
         label = _label(names, taken)
     looks = {
@@ -81,7 +82,7 @@ def recipe_of(
         label = left[0] if len(left) == 1 else None
     if label is not None and options.label_separator is None:
         _check_single(label, head[label], path)
-    kept = {n: role for n, role in given.items() if n not in (label, weight, tag, called)}
+    kept = {n: role for n, role in given.items() if n not in (label, weight, tag, label_names)}
     sparse = any(role in WORDY for role in kept.values())
     columns = [
         _column(n, kept[n], head[n], binned=sparse, guessed=n in guessed)
@@ -91,11 +92,11 @@ def recipe_of(
         raise DataError("no row could be read", path=path)
     if not columns:
         raise UsageError("no column is left to learn from", path=path, hint=_listing(names))
-    used = {*kept, label, weight, tag, called}
+    used = {*kept, label, weight, tag, label_names}
     try:
         return Recipe.of(
             columns=tuple(columns), label=label, separator=options.label_separator, weight=weight,
-            tag=tag, label_names=called, **options.of_texts,
+            tag=tag, label_names=label_names, **options.of_texts,
             ignored=tuple(n for n in names if n not in used and _is_name(n)),
         )  # fmt: skip
     except ValueError as error:

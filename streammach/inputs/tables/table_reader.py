@@ -77,8 +77,8 @@ class TableReader(RowReader[Any]):
         rows_of: Callable[[Any], TableRows] = attrgetter("rows"),
     ) -> None:  # fmt: skip
         beside = set() if label_needed else {recipe.label, recipe.weight}  # nothing hangs on them
-        called = None if vocabulary.add_features else recipe.label_names
-        self._absent = {None, *absent, *beside, called}
+        label_names = None if vocabulary.add_features else recipe.label_names
+        self._absent = {None, *absent, *beside, label_names}
         self._recipe, self._vocabulary = recipe, vocabulary
         self._multilabel: Multilabel = multilabel
         self._label_needed, self._rows_of = label_needed, rows_of

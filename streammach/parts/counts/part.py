@@ -269,9 +269,9 @@ def list_choices(facts: DataFacts, config: RunConfig, *, sure: bool) -> Iterator
         size = room // share
         if share == 1 or size >= MIN_PAIRS:
             of = "" if share == 1 else f" of {room:,}"
-            alone = ALONE_LISTS + CUT_LISTS if facts.listed and share > 1 else alone
+            cut = CUT_LISTS if facts.listed and share > 1 else AccuracyDrop()
             yield Choice(
-                plan=PartPlan(name=NAME, size=size), loss=loss, fit=fit, alone=alone,
+                plan=PartPlan(name=NAME, size=size), loss=loss, fit=fit, alone=alone + cut,
                 why=f"room to count {size:,}{of} {pairs}",
             )  # fmt: skip
     if not sure:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -42,7 +43,10 @@ def plain(value):
 
 
 def difference(found, wanted, most, place=""):
-    """Return where two documents differ, or an empty string; numbers may by a little."""
+    """Return where two documents differ, or an empty string; numbers, also texts, may by little."""
+    if isinstance(found, str) and isinstance(wanted, str) and found != wanted:
+        with suppress(ValueError):
+            found, wanted = float(found), float(wanted)
     numbers = isinstance(found, float) or isinstance(wanted, float)
     if numbers and None not in (found, wanted):
         same = np.isclose(found, wanted, rtol=most, atol=most)

@@ -7,7 +7,6 @@ stands before it the features. Whole files are held out for the test. The real c
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import keyword
 import os
@@ -17,12 +16,12 @@ import tempfile
 import tokenize
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
+from isal import igzip
 
 from streammach.store.opening import not_a_store
 from streammach.system.errors import UsageError, escape_controls
@@ -61,12 +60,11 @@ COMMAND = "streammach.cli.main:main"
 KIND = ("demo",)  # of work whose kernels are kept
 
 
-@dataclass(frozen=True)
-class Row:
-    """An identifier and what stands before it: features as (namespace, name)."""
+class Row(NamedTuple):
+    """An identifier: its line of VW text, its place, and the code that stands before it."""
 
     label: str
-    features: tuple[tuple[str, str], ...]
+    line: str
     place: str
     text: str
 
@@ -94,9 +92,9 @@ def rows_of_file(path: Path, module: str) -> Iterator[Row]:
             text = _token_text(token)
             is_name = token.type == tokenize.NAME and text not in keyword.kwlist
             if is_name:
-                features = _features(list(before), identifiers, brackets, module)
+                line = f"{text} {_features(before, identifiers, brackets, module)}\n"
                 start = token.line[: token.start[1]].strip()
-                yield Row(text, features, f"{module}:{token.start[0]}", start)
+                yield Row(text, line, f"{module}:{token.start[0]}", start)
                 identifiers.append(text)
             elif text and text in OPENING:
                 last = before[-1]
@@ -119,17 +117,14 @@ def _token_text(token: tokenize.TokenInfo) -> str:
 
 
 def _features(
-    before: list[str], identifiers: deque[str], brackets: list[tuple[str, int]], module: str
-) -> tuple[tuple[str, str], ...]:
+    before: deque[str], identifiers: deque[str], brackets: list[tuple[str, int]], module: str
+) -> str:
     d, c, b, a = before
-    features = [
-        ("a", a), ("b", b), ("c", c), ("d", d), ("e", f"{b}_{a}"), ("f", f"{c}_{b}_{a}"),
-        ("m", module),
-    ]  # fmt: skip
+    features = f"|a {a} |b {b} |c {c} |d {d} |e {b}_{a} |f {c}_{b}_{a} |m {module}"
     if brackets and brackets[-1][0]:
         callee, commas = brackets[-1]
-        features.append(("g", f"{callee}_{commas}"))
-    return (*features, *(("i", name) for name in dict.fromkeys(identifiers)))
+        features += f" |g {callee}_{commas}"
+    return f"{features} |i {' '.join(dict.fromkeys(identifiers))}" if identifiers else features
 
 
 def collect(root: Path) -> tuple[list[Row], list[Row], int, int]:
@@ -159,14 +154,8 @@ def collect(root: Path) -> tuple[list[Row], list[Row], int, int]:
 
 def pack_rows(rows: list[Row]) -> bytes:
     """Return rows as gzipped VW text; the bytes do not depend on the time."""
-    lines = []
-    for row in rows:
-        parts, last = [row.label], ""
-        for space, name in row.features:
-            parts.append(name if space == last else f"|{space} {name}")
-            last = space
-        lines.append(" ".join(parts) + "\n")
-    return gzip.compress("".join(lines).encode(), 5, mtime=0)
+    packed: bytes = igzip.compress("".join(row.line for row in rows).encode(), mtime=0)
+    return packed
 
 
 def texts_of(rows: list[Row], test_rows: list[Row]) -> dict[str, bytes]:

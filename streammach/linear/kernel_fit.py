@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy  # its modules load when they are used
 import threadpoolctl
 from numpy.typing import NDArray
-from scipy import linalg
 
 from streammach.linear.kernel_map import KernelMap, KernelWeights, pieces_of
 from streammach.linear.normal_classes import fit_discriminant, score_by_folds
@@ -116,7 +116,7 @@ class Sums:
 
     def __init__(self, own: KernelMap, n_classes: int) -> None:
         self.map, size = own, own.n_columns + 1
-        self.penalty = linalg.block_diag(own.penalty(), 1)
+        self.penalty = scipy.linalg.block_diag(own.penalty(), 1)
         self.squares = np.zeros((size, size))  # P'P, the last column of P being 1
         self.targets = np.zeros((size, n_classes))  # P'Y, Y being 1 for the own class, else -1
 
@@ -139,8 +139,10 @@ class Sums:
         """Return weights, and the Cholesky factor of the squares with the ridge."""
         squares = self.squares + ridge * self.penalty
         squares.flat[:: len(squares) + 1] *= 1 + ROUNDING
-        factor, _ = linalg.cho_factor(squares, lower=True, overwrite_a=True, check_finite=False)
-        found = linalg.cho_solve((factor, True), self.targets).astype(np.float32)
+        factor, _ = scipy.linalg.cho_factor(
+            squares, lower=True, overwrite_a=True, check_finite=False
+        )
+        found = scipy.linalg.cho_solve((factor, True), self.targets).astype(np.float32)
         return KernelWeights(self.map, found[:-1], found[-1]), factor
 
     def leave_out(self, fit: tuple[KernelWeights, NDArray[np.float64]], rows: Rows) -> Any:
@@ -153,7 +155,7 @@ class Sums:
         scores = found.scores(x)
         for some in pieces_of(len(x), len(self.squares)):
             columns = self.columns_of(x[some])
-            half = linalg.solve_triangular(factor, columns.T, lower=True, check_finite=False)
+            half = scipy.linalg.solve_triangular(factor, columns.T, lower=True, check_finite=False)
             own = np.minimum(np.einsum("ij,ij->j", half, half) * weights[some], LARGEST_SHARE)
             scores[some] -= own[:, None] * targets_of(classes[some], n_classes)
             scores[some] /= (1 - own)[:, None]

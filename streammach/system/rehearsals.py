@@ -46,6 +46,7 @@ def compiler(function: str, kind: tuple[object, ...], *said: object, fits: bool)
         if fits and needed and cores() > 1:
             with suppress(DiskError):  # without room for it the work compiles for itself
                 folder = stack.enter_context(temporary_folder())
+                make_folder(folder)
                 stack.enter_context(beside(function, str(folder), kind, *said))
         yield
 

@@ -29,6 +29,7 @@ def test_another_process_works_where_it_may_and_is_needed(
 
     @contextmanager
     def beside(function, folder, kind, *said):
+        assert os.listdir(folder) == []
         at_work.append((function, kind, said))
         yield
         at_work.clear()

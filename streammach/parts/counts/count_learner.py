@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.counts.label_learning import LabelLearner

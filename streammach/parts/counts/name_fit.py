@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import scipy.sparse
+import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP

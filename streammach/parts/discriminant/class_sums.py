@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock

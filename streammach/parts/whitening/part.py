@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import scipy.linalg
+import scipy  # its modules load when they are used
 import threadpoolctl
 from numpy.typing import NDArray
 

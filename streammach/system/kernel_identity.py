@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 PACKAGE = "streammach"
-PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.dtype, re.Pattern)
+PLAIN = (type(None), bool, int, float, str, bytes, slice, np.generic, np.dtype, re.Pattern)
 COMPILERS = ("numba", "llvmlite")  # whose types and values have a text that tells them apart
 _under_way: list[FunctionType] = []  # functions that call themselves end here
 

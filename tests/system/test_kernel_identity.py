@@ -34,6 +34,7 @@ CHANGES = {
     "a statement of what is called": {"first": "x = x + 1\n    "},
     "a number": {"N": 3}, "its type": {"N": np.float32(2)}, "a number of an array": {
         "rows": np.array([0, 1, 3])}, "its shape": {"rows": np.arange(4)},
+    "a slice, a constant from Python 3.14 on": {"rows": slice(0, 2)},
 }  # fmt: skip
 
 

@@ -149,7 +149,8 @@ class RawFile(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
-        self._file.close()
+        if hasattr(self, "_file"):  # it was opened
+            self._file.close()
         super().close()
 
     def text(self, block_bytes: int) -> io.RawIOBase | io.BufferedReader:

@@ -7,6 +7,7 @@ compiles nothing, and an edit of a kernel compiles it and those that call it.
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import re
@@ -69,9 +70,8 @@ def function_digest(function: FunctionType) -> str:
         code, space = function.__code__, function.__globals__
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         codes = list(_codes_of(code))
-        constants = [x for one in codes for x in one.co_consts if not isinstance(x, CodeType)]
-        if function.__doc__ in constants:
-            constants.remove(function.__doc__)
+        loaded = [x for one in codes for x in one.co_consts[not _loads_first(one) :]]
+        constants = [x for x in loaded if not isinstance(x, CodeType)]
         names = dict.fromkeys(name for one in codes for name in one.co_names)
         named = {name: space[name] for name in names if name in space}
         for module in [x for x in named.values() if isinstance(x, ModuleType) and _is_own(x)]:
@@ -92,6 +92,12 @@ def _codes_of(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _codes_of(constant)
+
+
+def _loads_first(code: CodeType) -> bool:
+    """Return whether code loads the first of its constants: a docstring is never loaded."""
+    pairs = zip(code.co_code[::2], code.co_code[1::2], strict=True)
+    return any(place == 0 and operation in dis.hasconst for operation, place in pairs)
 
 
 def _is_own(value: FunctionType | ModuleType) -> bool:

@@ -101,5 +101,6 @@ def test_a_client_that_sends_all_before_it_reads_is_told_why(n_bytes, port):
     for _ in range(3):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=60)
-        assert refused.value.code == 413
-        assert json.loads(refused.value.read())["limit"] == "body_bytes"
+        with refused.value as answer:
+            assert answer.code == 413
+            assert json.loads(answer.read())["limit"] == "body_bytes"

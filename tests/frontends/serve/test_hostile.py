@@ -84,13 +84,14 @@ HOSTILE = {
     "k that is true": (rows(k=True), WORDS, 422, "got `bool`"),
     "probabilities that are 1": (rows(probabilities=1), WORDS, 422, "Expected `bool`, got `int`"),
     "deep lists": (b"[" * DEEP, TABLE, 422, "got `array`"),
-    "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "recursion depth"),
-    "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "recursion"),
+    # Python 3.14 goes deeper than those before, and meets the end of the text.
+    "deep lists in a cell": (b'{"rows": [{"a": ' + b"[" * DEEP, TABLE, 400, "a request is"),
+    "deep objects in a cell": (b'{"rows": [{"a": ' + b'{"a":' * DEEP, TABLE, 400, "a request is"),
     "closed deep lists": (
         b'{"rows": [{"title": ' + b"[" * 500 + b"]" * 500 + b"}]}", TABLE, 422, "is no text"
     ),
     "lists in lists in lists": (rows({"title": [[[[1]]]]}), TABLE, 422, "is no text"),
-    "deep lists in a feature": (features(b'{"a": ' + b"[" * DEEP), WORDS, 400, "recursion depth"),
+    "deep lists in a feature": (features(b'{"a": ' + b"[" * DEEP), WORDS, 400, "a request is"),
     "too many rows": (rows(*[{"features": {}}] * 1025), WORDS, 413, "1,025 rows, 1,024 are taken"),
     "too many features": (
         rows({"features": [f"f{i}" for i in range(100_001)]}), WORDS, 422,

@@ -27,6 +27,7 @@ from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock
 from streammach.store.holdout import masked_blocks
 from streammach.system.clock import TimeOver
+from streammach.system.linux import give_back
 
 LATE = "classifiers of labels"  # the stage of the run
 # An error of rows of unit length; 1 and 0.1 are about as good. Smaller weights say nothing.
@@ -91,6 +92,7 @@ def _take_rows(
     data, began = training.dataset, time.monotonic()
     most, n = late_rows(data.facts, training.plan.config.size_of("counts")), 0
     for block, held in masked_blocks(data, training.holdout.mask):
+        give_back()  # else what is kept of many small blocks holds what reading each took
         chosen = np.flatnonzero(~held & (block.weights > 0))
         for start in range(0, len(chosen), STEP):
             training.check_stop()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
-import psutil
 
 from streammach.conversion.buffer import Ids, RowBuffer, fit_bytes
 from streammach.conversion.folder import ConversionFolder, ConversionMemory
@@ -24,13 +24,15 @@ from streammach.inputs.label_names import LabelNames
 from streammach.inputs.source import Source
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
-from streammach.store.dataset import block_rows
-from streammach.store.memory_store import MemoryDataset, MemoryWriter
+from streammach.store.dataset import Dataset
+from streammach.store.memory_store import MemoryWriter
 from streammach.store.root import Root, RootFacts, StoredSource
+from streammach.store.row_totals import block_rows
 from streammach.store.writer import RowsWriter, StoreWriter
 from streammach.system.errors import BudgetError, DataError, clean
 from streammach.system.files.reading import check_free
 from streammach.system.jit import compiler_bytes, remember_compiled_work
+from streammach.system.linux import resident_bytes
 from streammach.system.threads import Workers
 
 READ, SORT, WRITE, NAMES = "read", "sort", "write", "names"
@@ -47,7 +49,7 @@ class ConversionOutcome:
 
     root: Root
     memory: int
-    in_memory: MemoryDataset | None = None
+    in_memory: Dataset | None = None
     single_row_features: int = 0  # features of one row that were met
 
 
@@ -83,7 +85,7 @@ class Build:
         request = self._request
         try:
             with closing(Workers(request.n_threads, "convert")) as workers:
-                report = self._report_stage(READ)
+                report = partial(request.progress, READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
                     folder=self._folder.runs, seed=request.seed, memory=self._memory,
@@ -103,9 +105,6 @@ class Build:
         finally:
             self._bad_rows.close()
 
-    def _report_stage(self, stage: str) -> Callable[[int, int], None]:
-        return lambda done, total: self._request.progress(stage, done, total)
-
     def _check_rows(self, tally: Tally) -> None:
         wrong, like = "", self._request.like
         if tally.rows == 0:
@@ -121,7 +120,7 @@ class Build:
 
     def _write(self, intake: Intake, workers: Workers) -> ConversionOutcome:
         """Give labels and features their ids, and write all that a store holds."""
-        self._report_stage(SORT)(0, 0)
+        self._request.progress(SORT, 0, 0)
         if intake.spills:
             intake.spill()
             intake.rows = RowBuffer(0)  # its memory is free
@@ -132,17 +131,16 @@ class Build:
         names = words.label_names(), fixed or words.feature_names()
         del words
         intake.forget()  # the tables go before names are put into order
-        labels = self._known.ranked_labels(names[0], counts[0])
+        labels = RankedNames.of(names[0], counts[0], self._known.labels)
         features = self._known.ranked_features(names[1], counts[1])
         once, n_met = int(np.count_nonzero(features.counts == 1)), len(features.names)
         features = self._frequent(features)
         _warn_of_spellings(labels.names)
         groups = [features.rank[ids] for ids in groups] or [features.rank]
-        report = self._report_stage(WRITE)
         shuffle = Shuffle(
             labels.rank, Ids.of(groups), (n_met, len(features.names)),
             block_rows(tally.rows, int(features.counts.sum())), workers,
-            lambda done: report(done, tally.rows),
+            lambda done: self._request.progress(WRITE, done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.memory_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
@@ -185,8 +183,7 @@ class Build:
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))
-        resident = psutil.Process().memory_info().rss
-        free = min(self._memory.room(names, names), self._memory.n_bytes - resident)
+        free = min(self._memory.room(names, names), self._memory.n_bytes - resident_bytes())
         wide = value_type(tally) == np.float32
         return RowBuffer(int(SPILL_SHARE * free), wide=wide, listed=tally.listed)
 
@@ -195,7 +192,7 @@ class Build:
         features: RankedNames,
     ) -> Root:  # fmt: skip
         """Write all but the rows, which are there; return what the root says."""
-        self._report_stage(NAMES)(0, 0)
+        self._request.progress(NAMES, 0, 0)
         writer.add_names("labels", labels.names, labels.counts)
         writer.add_names("features", features.names, features.counts)
         columns = self._columns(tally, features.names)
@@ -214,7 +211,7 @@ class Build:
             }
         root = writer.finish(RootFacts(
             rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            **shuffle.root_facts(), columns=columns.n_columns,
+            **shuffle.totals.facts(), columns=columns.n_columns,
             seed=self._request.seed, options=self.decided, recipe=self._request.options[0].recipe,
             source=[
                 StoredSource(**msgspec.structs.asdict(facts), rows=n)

@@ -34,7 +34,7 @@ from streammach.options.option_fields import add_attributes, add_parameters, att
 from streammach.options.types import Multilabel, Quotes
 from streammach.store.dataset import Dataset
 from streammach.store.opening import not_a_store
-from streammach.store.remote import at_urls
+from streammach.store.remote import Upload
 from streammach.system.errors import (
     DataError,
     DiskError,
@@ -44,15 +44,15 @@ from streammach.system.errors import (
     clean,
 )
 from streammach.system.files.destinations import Destination, check_name
-from streammach.system.files.folders import remove_leftovers
+from streammach.system.files.folders import make_folder, remove_leftovers, temporary_folder
 from streammach.system.files.reading import check_free, file_pieces
-from streammach.system.files.urls import locate
+from streammach.system.files.urls import Url, locate
 from streammach.system.files.writing import remove_file, write_atomic
 from streammach.system.machine import cores
-from streammach.system.progress import Wanted, show_progress
+from streammach.system.progress import ProgressBar, Wanted
 
 LARGE_BYTES = 1 << 30  # of sources, from which on the disk is looked at before the work
-RUNS = 5  # the way in which rows are put aside; those of another one are not gone on from
+RUNS = 6  # the way in which rows are put aside; those of another one are not gone on from
 
 
 @add_attributes
@@ -85,7 +85,6 @@ class Conversion:
     single_row_features: int = attribute("Features of one row among all that were met.", 0)
 
 
-@at_urls
 @add_parameters(ConvertOptions)
 def convert(
     sources: Paths | Any, out: str | os.PathLike[str], *, format: str | None = None,
@@ -141,10 +140,12 @@ def convert(
     """
     parameters = locals()
     check_options(convert.__annotations__, parameters)
+    target = locate(out)
+    if isinstance(target, Url):
+        return _convert_to_url(target, parameters)
     began, label_paths = time.monotonic(), paths_of(labels)
     files, first = named_files(sources)
     in_memory, paths = files is None, files or []
-    target = Path(out)
     check_name(target)
     skipping(on_bad_row, max_bad)
     if not (paths or in_memory):
@@ -166,7 +167,7 @@ def convert(
     folder, destination, listed = check_target(target, reads, force=force)
     with (
         folder.hold_lock(),
-        show_progress(progress, UNITS, STAGES) as told,
+        ProgressBar(progress, UNITS, STAGES) as told,
         open_extended(extend) as old,
     ):
         if in_memory:
@@ -205,6 +206,20 @@ def convert(
         formats=tuple(source.form for source in opened), notes=tuple(notes), rejects=rejects,
         resumed=resumed, projected_bytes=made.memory, seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def _convert_to_url(url: Url, parameters: dict[str, Any]) -> Conversion:
+    """Make a store in a temporary folder, and put it at a URL."""
+    began = time.monotonic()
+    if parameters["on_bad_row"] == "skip":
+        what = "rows that are skipped are listed beside a store, in a folder"
+        raise UsageError(what, path=url, hint="Convert into a folder, and copy it.")
+    upload = Upload(url, force=parameters["force"])
+    with temporary_folder() as folder:
+        make_folder(folder)
+        made = convert(**parameters | {"out": folder / "store"})
+        upload.send(folder / "store", parameters["progress"])
+    return replace(made, path=str(url), seconds=time.monotonic() - began)
 
 
 def check_target(

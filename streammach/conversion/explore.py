@@ -33,7 +33,7 @@ from streammach.rows.vocabulary import Vocabulary, by_frequency
 from streammach.store.stored_arrays import CHUNK, compress_values
 from streammach.system.errors import BudgetError, DataError, UsageError, clean
 from streammach.system.files.raw_text import GZIP_MAGIC, is_piped, text_errors, unpack_head
-from streammach.system.progress import Told, Wanted, show_progress
+from streammach.system.progress import ProgressBar, Told, Wanted
 
 SAMPLE_TEXT = 4 << 20  # bytes of text that are read
 SAMPLE_VALUES = 1 << 20
@@ -156,7 +156,7 @@ def explore(
     if table is not None or layout is not None:
         source = replace(source, table=table or TableOptions(), layout=layout or Layout())
     options = source.each(len(files))
-    with show_progress(progress, "sources") as told:
+    with ProgressBar(progress, "sources") as told:
         told("explore", 0, 0)
         opened = open_sources(files, options)
         try:

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
 from streammach.conversion.buffer import Ids, RowBuffer, count_feature_ids, fit_bytes
@@ -68,8 +69,9 @@ class Intake:
         self._folder, self._seed, self._memory = folder, seed, memory
         self._workers = workers
         self._progress = progress  # which is told of bytes, and of all
-        self._named = [vocabulary.n_labels, vocabulary.n_features]
-        self._n_known = sum(self._named)  # from the start
+        self._n_known = vocabulary.n_labels + vocabulary.n_features  # from the start
+        # labels, features, and labels with names, that spills have
+        self._named = [vocabulary.n_labels, vocabulary.n_features, 0]
         self._counts: Counts = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         n = workers.n_threads
         self._lock = ForkSafeLock()  # held while a name is added
@@ -109,12 +111,12 @@ class Intake:
                 counts.append(count)
             self._add_counts(*counts)
             self.spills.append(spill)
-            self.tally = state.tally
-        kept = {spill.path for spill in self.spills}
-        for path in set(self._folder.glob("run-*")) - kept:
+            named_labels, self.tally = self.tally.named_labels, state.tally
+            self.tally.named_labels = named_labels | self.tally.named_labels
+        for path in set(self._folder.glob("run-*")) - {spill.path for spill in self.spills}:
             remove_file(path)
-        self._named = [self.vocabulary.n_labels, self.vocabulary.n_features]
-        tally = self.tally
+        tally, words = self.tally, self.vocabulary
+        self._named = [words.n_labels, words.n_features, len(tally.named_labels)]
         for source, fingerprint in zip(self._sources, tally.finished, strict=False):
             if source.content() != fingerprint.crc32c:
                 raise ChangedError("it has other content now", path=source.path)
@@ -172,14 +174,15 @@ class Intake:
         tally.listed_bytes = self._bad_rows.save()
         with self._lock:  # other threads parse the next pieces meanwhile
             names = self.vocabulary.label_names(), self.vocabulary.feature_names()
-        new = [own.part(n, len(own)) for own, n in zip(names, self._named, strict=True)]
-        self._named = [*map(len, names)]
-        counts = self._count_ids(*self._named)
+        new = [own.part(n, len(own)) for own, n in zip(names, self._named, strict=False)]
+        new_names = dict.fromkeys(itertools.islice(tally.named_labels, self._named[2], None))
+        self._named = [len(names[0]), len(names[1]), len(tally.named_labels)]
+        counts = self._count_ids(*self._named[:2])
         added = {
             table: (Packed.of(own.offsets), Packed.of(own.data), Packed.of(count))
             for table, own, count in zip(("labels", "features"), new, counts, strict=True)
         }
-        state = SpillState(tally=tally, added=added)
+        state = SpillState(tally=replace_fields(tally, named_labels=new_names), added=added)
         path, ids = self._spill_path(len(self.spills)), Ids.of(self.groups())
         self.spills.append(write_spill(path, rows, ids, state, self._workers))
         self._add_counts(*counts)

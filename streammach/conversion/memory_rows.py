@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from streammach.conversion.buffer import RowBuffer
@@ -49,10 +48,9 @@ from streammach.rows.vocabulary import Vocabulary
 from streammach.store import memory_store
 from streammach.store.dataset import Dataset
 from streammach.store.label_facts import LabelFacts
-from streammach.store.memory_store import MemoryDataset
 from streammach.system.errors import BudgetError, DataError, UsageError, type_name
 from streammach.system.jit import CODE_BYTES, compiler_bytes, remember_compiled_work
-from streammach.system.linux import give_back
+from streammach.system.linux import give_back, resident_bytes
 from streammach.system.machine import advise_memory, cores, memory_limit, size_text
 
 SMALL = 1 << 20  # values that one thread takes in
@@ -133,7 +131,7 @@ class MemoryRows:
         dataset.given = self.numbers
         return dataset
 
-    def to_dataset(self) -> MemoryDataset:
+    def to_dataset(self) -> Dataset:
         """Return the rows in their order, in memory, or raise DataError."""
         request = self._request(memory_bytes=self._buffer_bytes)
         outcome = Build([self.source], ConversionFolder(PLACE), request).run(resume=False)
@@ -216,8 +214,7 @@ def _write_store(
     folder: Path, source: Source[Any], request: Callable[..., ConversionRequest], memory: int
 ) -> Dataset:
     """Write the rows of a source into a store, with so many bytes more; return it, opened."""
-    now = psutil.Process().memory_info().rss
-    most = min(now + max(memory, 0), memory_limit().n_bytes)
+    most = min(resident_bytes() + max(memory, 0), memory_limit().n_bytes)
     rows = ConversionFolder(folder / "rows")
     rows.prepare(b"{}")
     Build([source], rows, request(memory=most)).run(resume=False)

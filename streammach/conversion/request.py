@@ -39,8 +39,9 @@ class RankedNames:
     rank: NDArray[np.int32]
 
     @classmethod
-    def of(cls, names: Names, counts: NDArray[np.int64], first: int = 0) -> RankedNames:
-        """Return names; the first so many keep their ids."""
+    def of(cls, names: Names, counts: NDArray[np.int64], known: Names | None) -> RankedNames:
+        """Return names by frequency; those that are known come first and keep their ids."""
+        first = 0 if known is None else len(known)
         new = first + by_frequency(names.part(first, len(names)), counts[first:])
         order = np.concatenate([np.arange(first), new])
         rank = np.empty(len(order), np.int32)
@@ -93,16 +94,12 @@ class KnownNames:
             self.labels, self.features, add_features=not self.fixed, columns=self.columns
         )
 
-    def ranked_labels(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
-        """Return the final list of labels, where each occurs so often."""
-        return RankedNames.of(names, counts, 0 if self.labels is None else len(self.labels))
-
     def ranked_features(self, names: Names, counts: NDArray[np.int64]) -> RankedNames:
         """Return the final list of features, where each occurs so often."""
         if self.fixed:
             return RankedNames(names, counts, np.arange(len(names), dtype=np.int32))
         first = 0 if self.features is None else len(self.features)
-        return RankedNames.of(names, counts, first).frequent(1, first)
+        return RankedNames.of(names, counts, self.features).frequent(1, first)
 
 
 @dataclass(frozen=True, kw_only=True)

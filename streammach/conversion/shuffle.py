@@ -15,8 +15,8 @@ from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
-from streammach.rows.label_lists import LabelLists
 from streammach.rows.layouts import ends
+from streammach.store.row_totals import RowTotals
 from streammach.store.writer import Chunks, RowsWriter
 from streammach.system.threads import Workers, map_in_order
 
@@ -37,24 +37,10 @@ class Shuffle:
         self._classes, self._features = classes, features
         # how many ids of features there are, and how many of the first ones rows keep
         self._n_features, self._n_kept = n_features
-        self.block_rows = block_rows  # rows of a block
         self._workers = workers
         self._progress = progress
-        self._sketch = PairSketch()
-        # values and labels of each block of rows; the last block may not be full
-        self._nnz, self._labels = list[int](), list[int]()
-        self._longest = self._longest_list = self._n_cut = 0
-
-    def root_facts(self) -> dict[str, int]:
-        """Return what the root of the store says of rows and their blocks."""
-        nnz, labels = self._nnz, self._labels
-        most = sum(nnz) * max(1, self._longest_list)
-        return {
-            "nnz": sum(nnz), "max_row_nnz": self._longest,
-            "pairs": min(self._sketch.estimate(), most), "labels": sum(labels),
-            "max_row_labels": self._longest_list, "block_rows": self.block_rows,
-            "max_block_nnz": max(nnz, default=0), "max_block_labels": max(labels, default=0),
-        }  # fmt: skip
+        self.totals = RowTotals(block_rows)  # of all rows
+        self._n_cut = 0
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -73,8 +59,8 @@ class Shuffle:
         def append(made: tuple[RowBlock, NDArray[np.uint8], int]) -> Chunks:
             block, sketch, n_cut = made
             self._n_cut += n_cut
-            self._count_blocks(writer.n_rows, np.diff(block.indptr), block.labels)
-            self._sketch.merge(sketch)
+            self.totals.add(block)
+            self.totals.pairs.merge(sketch)
             chunks = writer.append_rows(block)
             self._progress(writer.n_rows)
             return chunks
@@ -119,21 +105,3 @@ class Shuffle:
         sketch = PairSketch()
         sketch.add(block)
         return block, sketch.registers, nnz - block.nnz
-
-    def _count_blocks(
-        self, first_row: int, lengths: NDArray[np.int64], lists: LabelLists | None
-    ) -> None:
-        blocks = (first_row + np.arange(len(lengths))) // self.block_rows
-        _add(self._nnz, blocks, lengths)
-        self._longest = max(self._longest, int(lengths.max()))
-        if lists is not None:
-            _add(self._labels, blocks, lists.lengths)
-            self._longest_list = max(self._longest_list, int(lists.lengths.max()))
-
-
-def _add(sums: list[int], blocks: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-    """Add lengths to the sums of their blocks, which rise; the last one may not be full yet."""
-    first, last = int(blocks[0]), int(blocks[-1])
-    sums.extend([0] * (last + 1 - len(sums)))
-    for block, n in enumerate(np.bincount(blocks - first, weights=lengths), first):
-        sums[block] += int(n)

@@ -149,7 +149,7 @@ class Tally(msgspec.Struct, kw_only=True):
 class SpillState(msgspec.Struct, frozen=True, kw_only=True):
     """What a spill holds behind its rows: the tally at its end, and what it added to the rest."""
 
-    tally: Tally
+    tally: Tally  # with the names of labels that are new
     index: Packed = Packed("", b"")  # known when the rows are written
     added: dict[str, tuple[Packed, Packed, Packed]]  # offsets and bytes of names, counts of all
 

@@ -15,14 +15,14 @@ from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
-from numcodecs import Zstd
+from numcodecs import Shuffle, Zstd
 from numpy.typing import NDArray
 
 from streammach.linear.weights import LinearWeights
 from streammach.model.tensors import ArrayOnDisk
-from streammach.rows.layouts import How
+from streammach.rows.layouts import ArrayTable, How
 from streammach.rows.neighbours import Neighbours
-from streammach.rows.pairs import CountWeights
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.errors import clean
 from streammach.system.files.reading import ZSTD_HEADER, zstd_size
 from streammach.system.threads import Workers, in_turn
@@ -36,6 +36,10 @@ NEAR = "near_"  # and of those of training rows beside them
 LINEAR = "linear_"  # and of those of linear classifiers
 LATE = "late_"  # and of classifiers that score the best classes again
 NAMES = "name_"  # and of what names of labels add to counts
+TABLES: dict[str, type[ArrayTable]] = {
+    COUNTS: CountWeights, NEAR: Neighbours, LINEAR: LinearWeights, LATE: LinearWeights,
+    NAMES: NamePairs,
+}  # fmt: skip
 STARTS = COUNTS + "starts"
 # By the arrays of lists: where these start.
 OF_LISTS = ((NEAR, "rows"), (LINEAR, "classes"), (LATE, "classes"))
@@ -44,11 +48,9 @@ LIST_STARTS = {
 }  # fmt: skip
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
-    **{COUNTS + name: form.how for name, (_, form) in CountWeights.forms().items()},
-    **{NEAR + name: form.how for name, (_, form) in Neighbours.forms().items()},
-    **{prefix + name: form.how for name, (_, form) in LinearWeights.forms().items()
-       for prefix in (LINEAR, LATE)},
-    NAMES + "features": "steps", NAMES + "gains": "units", NAMES + "words": "steps",
+    **{prefix + name: form.how for prefix, table in TABLES.items()
+       for name, (_, form) in table.forms().items()},
+    NAMES + "features": "steps", NAMES + "words": "steps",
 }  # fmt: skip
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
@@ -87,8 +89,7 @@ def encode(
 
 def _compress(codec: Zstd, make: Callable[[], NDArray[Any]]) -> bytes:
     words = make()
-    planes = np.ascontiguousarray(words.view(np.uint8).reshape(len(words), -1).T)
-    found: bytes = codec.encode(planes.reshape(-1))
+    found: bytes = codec.encode(Shuffle(words.itemsize).encode(words))
     return found
 
 
@@ -192,7 +193,7 @@ def _fill(words: NDArray[Any], piece: NDArray[np.uint8]) -> None:
     except (RuntimeError, ValueError) as error:
         raise ValueError(clean(error)) from None
     if not one:
-        words.view(np.uint8).reshape(len(words), -1).T[:] = planes.reshape(-1, len(words))
+        Shuffle(words.itemsize).decode(planes, words)
 
 
 def _word_type(dtype: np.dtype[Any], how: How) -> np.dtype[Any]:

@@ -12,9 +12,8 @@ from numpy.typing import DTypeLike
 
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.scorer import Linear
-from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import RIGHT, STATED
-from streammach.model.coding import COUNTS, LATE, LINEAR, NAMES, NEAR, Coded
+from streammach.model.coding import COUNTS, LATE, LINEAR, NAMES, NEAR, TABLES, Coded
 from streammach.model.tensors import TensorFile, damage_error
 from streammach.model.thresholds import Curve
 from streammach.options.documents import from_json
@@ -26,8 +25,6 @@ from streammach.options.recipe import Recipe
 from streammach.options.training import TrainSpec
 from streammach.options.types import Amount, Count, Ranker
 from streammach.rows.layouts import How, Shape
-from streammach.rows.neighbours import Neighbours
-from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder
 from streammach.system.files.reading import read_small
@@ -138,6 +135,16 @@ class Document(
         """Whether rows have lists of labels."""
         return self.n_rows > 0
 
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it has, by the start of their arrays' names."""
+        sparse = self.linear is not None and self.linear.n_centres is None
+        there = {
+            COUNTS: self.hashed_weight is not None, NEAR: self.near_weight is not None,
+            LINEAR: sparse, LATE: self.late_weight is not None, NAMES: self.named,
+        }  # fmt: skip
+        return [prefix for prefix, has in there.items() if has]
+
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     """Return the arrays that a model must have, with shape and type in memory, by name."""
@@ -154,28 +161,18 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found["scale"] = ((first,), np.float32)
     if document.n_more:
         found[PROJECTION] = ((d + 2, document.n_more), np.float32)
-    if document.hashed_weight is not None:
-        counts = CountWeights.shapes(features=d, classes=k)
-        found |= {COUNTS + name: facts for name, facts in counts.items()}
-    if document.near_weight is not None:
-        found |= {NEAR + name: facts for name, facts in Neighbours.shapes(features=d).items()}
-    if document.linear is not None:
-        m = document.linear.n_centres
-        linear = LinearWeights.shapes(features=d, classes=k)
-        if m is not None:
-            linear = dict(KernelWeights.shapes(d, k, m))
-        found |= {LINEAR + name: facts for name, facts in linear.items()}
-    if document.late_weight is not None:
-        late = LinearWeights.shapes(features=d, classes=k)
-        found |= {LATE + name: facts for name, facts in late.items()}
+    for prefix in document.tables:
+        table = TABLES[prefix].shapes(features=d, classes=k)
+        found |= {prefix + name: facts for name, facts in table.items()}
+    if document.linear is not None and document.linear.n_centres is not None:
+        dense = KernelWeights.shapes(d, k, document.linear.n_centres)
+        found |= {LINEAR + name: facts for name, facts in dense.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:
         found[LABEL_SAYS] = ((k,), np.int32)
     if document.title_kind is not None:
         found |= {TITLE_OFFSETS: ((k + 1,), np.int64), TITLES: ((None,), np.uint8)}
-    if document.named:
-        found |= {NAMES + name: facts for name, facts in NamePairs.shapes(features=d).items()}
     if document.calibration.points:
         found |= dict.fromkeys((STATED, RIGHT), ((None,), np.float32))
     if document.n_columns:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streammach.model.tensors import TensorFile, read_tensors, write_tensors
 from streammach.options.documents import encode_json, from_json, to_json
 from streammach.system.errors import DiskError, MismatchError, ModelError, clean
-from streammach.system.files.folders import commit_folder, make_folder, remove_folder
+from streammach.system.files.folders import commit_folder, make_folder, remove_folder, scratch
 from streammach.system.files.reading import read_small, sha256
 from streammach.system.files.writing import write_atomic
 
@@ -45,15 +45,11 @@ def save_state(
 ) -> None:  # fmt: skip
     """Write NAME.json and NAME.safetensors into a folder, which appears whole; or DiskError."""
     make_folder(folder.parent)
-    partial = folder.with_name(f".{folder.name}")
-    remove_folder(partial)
-    make_folder(partial)
-    try:
+    with scratch(folder) as partial:
+        make_folder(partial)
         tensors = write_tensors(partial / f"{name}.safetensors", arrays)
         write_atomic(partial / f"{name}.json", to_json(document(tensors)))
         commit_folder(partial, folder)
-    finally:
-        remove_folder(partial)
 
 
 def read_state(path: Path, kind: type[D], identity: str, what: str) -> D:

@@ -9,7 +9,7 @@ import numpy as np
 
 from streammach.options.annotated import check_record
 from streammach.options.facts import HEADS, DataFacts
-from streammach.store.dataset import block_rows
+from streammach.store.row_totals import block_rows
 from streammach.system.errors import UsageError, clean
 
 # Features and classes are taken to be as frequent as 1 / (rank + SHIFT), as the features of callees

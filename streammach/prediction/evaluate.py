@@ -39,7 +39,7 @@ from streammach.rows.canonical import canonicalize
 from streammach.rows.names import Names
 from streammach.system.errors import DataError, UsageError, clean, type_name
 from streammach.system.files.urls import locate
-from streammach.system.progress import Wanted, show_progress
+from streammach.system.progress import ProgressBar, Wanted
 
 ONE_LABEL = {"rows": "one label each"}  # of a field that says nothing of rows with lists
 
@@ -247,7 +247,7 @@ def evaluate(
             blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
         else:
             blocks = rows_of(place, model, seen, room, options=options, bad_rows=bad_rows)
-        report = stack.enter_context(show_progress(progress, "rows"))
+        report = stack.enter_context(ProgressBar(progress, "rows"))
         report("evaluate", 0, 0)
         sums = sum_metrics(
             predictor, blocks, request, place, lambda _: report("evaluate", seen.rows, seen.total)

@@ -37,7 +37,7 @@ from streammach.system.files.raw_text import is_piped
 from streammach.system.files.reading import PIECE, disk_error, disk_errors
 from streammach.system.files.urls import locate
 from streammach.system.files.writing import Writer
-from streammach.system.progress import Wanted, for_stream, show_progress
+from streammach.system.progress import ProgressBar, Wanted, for_stream
 from streammach.system.threads import work_ahead
 
 PACKED = ".gz"
@@ -160,7 +160,7 @@ def predict(
                 some_labels=allowed is not None,
             )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
-        report = stack.enter_context(show_progress(progress, UNITS))
+        report = stack.enter_context(ProgressBar(progress, UNITS))
         shape, seen = request.shape(predictor.model, allowed), InputCounts()
         parts = predictor.rank_input(
             locate(path), request, options=options, room=room, allowed=allowed,

@@ -13,7 +13,7 @@ import msgspec
 import platformdirs
 
 from streammach.system.errors import StoreError, UsageError, clean
-from streammach.system.files.cache import CachePlace
+from streammach.system.files.cache import Cache
 from streammach.system.files.objects import MissingObject, RemoteError
 from streammach.system.files.reading import disk_errors, read_small, regular
 from streammach.system.machine import parse_size
@@ -57,9 +57,6 @@ class Blobs(Protocol):
         """Return whether a shard that seems damaged is to be read once more."""
         del facts
         return False
-
-    def n_bytes(self) -> int:
-        """Return the bytes of all files."""
 
     def close(self) -> None:
         """Close the files."""
@@ -110,23 +107,14 @@ class Folder(Blobs):
 
     def hold_open(self, name: str, facts: FileFacts) -> AbstractContextManager[int]:
         """Hold a shard open, which stays open until :meth:`close`."""
-        handle = self._handles.get(name)
-        if handle is None:
-            handle = self._keep_open(name)
         del facts
-        return contextlib.nullcontext(handle)
-
-    def _keep_open(self, name: str) -> int:
         path = self.place / name
-        with disk_errors(path):
-            handle = regular(path)
-        kept = self._handles.setdefault(name, handle)
-        if kept != handle:  # another thread was first
-            os.close(handle)
-        return kept
-
-    def n_bytes(self) -> int:
-        return sum(f.stat().st_size for f in self.place.rglob("*") if f.is_file())
+        if name not in self._handles:
+            with disk_errors(path):
+                handle = regular(path)
+            if self._handles.setdefault(name, handle) != handle:  # another thread was first
+                os.close(handle)
+        return contextlib.nullcontext(self._handles[name])
 
     def close(self) -> None:
         for handle in self._handles.values():
@@ -134,13 +122,13 @@ class Folder(Blobs):
         self._handles.clear()
 
 
-def cache_place(
+def open_cache(
     folder: str | os.PathLike[str] | None = None, size: str | int | None = None
-) -> CachePlace:
-    """Return where files of stores at URLs are kept: as given, as the environment says, or so."""
+) -> Cache:
+    """Return the cache of stores at URLs: as given, as the environment says, or the usual one."""
     usual = os.environ.get(FOLDER) or platformdirs.user_cache_path("streammach") / "stores"
     most = size or os.environ.get(SIZE) or DEFAULT_SIZE
-    return CachePlace(Path(folder or usual).absolute(), parse_size(most))
+    return Cache(Path(folder or usual).absolute(), parse_size(most))
 
 
 def is_remote(error: Exception) -> bool:

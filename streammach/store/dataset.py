@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -20,40 +20,17 @@ from streammach.options.reported import Reported
 from streammach.rows.dense import product
 from streammach.rows.distinct import PairSketch
 from streammach.rows.layouts import within
-from streammach.rows.names import MINUS, ClassNames, Names, TrainedColumns
+from streammach.rows.names import ClassNames, Names, TrainedColumns
 from streammach.store.blobs import Blobs, damage_error
-from streammach.store.opening import (
-    kind_of_names,
-    open_arrays,
-    read_documents,
-    read_manifest,
-    read_root,
-)
+from streammach.store.opening import check_columns, kind_of_names, open_store
 from streammach.store.remote import blobs_of
 from streammach.store.root import Root
-from streammach.store.stored_arrays import ArrayReader, ReadArray
+from streammach.store.row_totals import MAX_BLOCK_ROWS, Occurrences, RowImportance
+from streammach.store.stored_arrays import ArrayInMemory, ReadArray
 from streammach.store.stored_rows import StoredRows
-from streammach.system.errors import StoreError
+from streammach.store.verification import find_damage
 from streammach.system.files.reading import sha256
-from streammach.system.progress import Told, Wanted, show_progress
-
-MAX_BLOCK_ROWS = 1 << 18  # that are read together, however few values they have
-BLOCK_VALUES = 1 << 20  # of a block, the unit in which rows are read
-
-
-def block_rows(n_rows: int, nnz: int) -> int:
-    """Return the rows of a block of a store."""
-    return min(max(1, BLOCK_VALUES * n_rows // nnz), MAX_BLOCK_ROWS)
-
-
-@dataclass(frozen=True)
-class RowImportance:
-    """What rows count as in sums over them."""
-
-    # the importance of one row: 1, or the mean importance of what the importances add up to (`sum
-    # w^2 / sum w`) where that is smaller, so that importances may be shares of 1
-    unit: float
-    labels: NDArray[Any]  # int64 or float64 (K,): the rows of each class, in such units
+from streammach.system.progress import Wanted
 
 
 class Dataset(StoredRows, Reported):
@@ -67,6 +44,8 @@ class Dataset(StoredRows, Reported):
         The store's folder, or its URL.
     root : Root
         Its root document.
+    stored_bytes : int
+        Bytes of the store's files; 0 of rows in memory.
     intake_bytes : int
         The memory that it took to bring rows into memory; 0 of a store.
     libraries_bytes : int
@@ -84,11 +63,12 @@ class Dataset(StoredRows, Reported):
 
     def __init__(
         self, path: Path, root: Root, arrays: Mapping[str, ReadArray],
-        blobs: Blobs | None = None, documents: Mapping[str, bytes] | None = None,
+        documents: Mapping[str, bytes] | None = None, stored_bytes: int = 0,
+        blobs: Blobs | None = None,
     ) -> None:  # fmt: skip
         super().__init__(path, root, arrays)
         self.store_digest = root.manifest  # that of the store, of its views by class weights, too
-        self._blobs, self._documents = blobs, documents or {}
+        self._blobs, self._documents, self.stored_bytes = blobs, documents or {}, stored_bytes
         if blobs is not None:
             self.libraries_bytes = blobs.libraries_bytes
 
@@ -122,11 +102,7 @@ class Dataset(StoredRows, Reported):
         """
         check_options(Dataset.open.__annotations__, locals())
         blobs = blobs_of(path, cache, cache_size)
-        root = read_root(blobs)
-        manifest = read_manifest(blobs, root)
-        documents = read_documents(blobs, manifest)
-        arrays = open_arrays(blobs, root, manifest, documents)
-        return cls(blobs.place, root, arrays, blobs, documents)
+        return cls(blobs.place, *open_store(blobs), blobs)
 
     @property
     def n_rows(self) -> int:
@@ -156,6 +132,7 @@ class Dataset(StoredRows, Reported):
     @property
     def facts(self) -> DataFacts:
         """What a plan needs to know."""
+        n_pairs, row_postings = self._telling_pairs
         sizes = {name: array.n_values for name, array in self._arrays.items()}
         names = sum(8 * sizes[f"{g}/offsets"] + sizes[f"{g}/bytes"] for g in ("labels", "features"))
         named = 0
@@ -165,11 +142,11 @@ class Dataset(StoredRows, Reported):
         return DataFacts(
             path=name_of(self.path), digest=self.digest, n_rows=self.n_rows,
             n_classes=self.n_classes, n_features=self.n_features, nnz=self.nnz,
-            n_pairs=self._telling_pairs, max_row_nnz=self.root.max_row_nnz,
+            n_pairs=n_pairs, max_row_nnz=self.root.max_row_nnz,
             block_rows=min(self.root.block_rows, MAX_BLOCK_ROWS),
             max_block_nnz=self.root.max_block_nnz, value_bytes=self.value_type.itemsize,
             weighted=self.weighted, names_bytes=names, label_name_bytes=named,
-            row_postings=self._row_postings,
+            row_postings=row_postings,
             n_labels=max(self.root.labels, 1) if self.listed else 0,  # of a sample without any, too
             max_row_labels=self.root.max_row_labels,
             max_block_labels=self.root.max_block_labels,
@@ -180,12 +157,8 @@ class Dataset(StoredRows, Reported):
     @property
     def held_bytes(self) -> int:
         """Bytes of the rows that are in memory, names aside: none of a store's are."""
-        return 0
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the store's files; 0 of rows in memory."""
-        return 0 if self._blobs is None else self._blobs.n_bytes()
+        rows = (a for name, a in self._arrays.items() if not name.startswith(("labels/", "feat")))
+        return sum(a.n_values * a.dtype.itemsize for a in rows if isinstance(a, ArrayInMemory))
 
     @cached_property
     def n_common_features(self) -> int:
@@ -194,17 +167,13 @@ class Dataset(StoredRows, Reported):
         return int(np.argmax(some)) // 8 * 8 if some.any() else 0
 
     @property
-    def _telling_pairs(self) -> int:
-        """About how many pairs there are of features that tell something."""
-        return max(self.root.pairs - self.n_common_features * self.n_classes, 0)
-
-    @property
-    def _row_postings(self) -> int:
-        """About how many of these pairs the features of a row have together."""
+    def _telling_pairs(self) -> tuple[int, int]:
+        """About how many pairs there are of features that tell something, and those of a row's."""
+        n_pairs = max(self.root.pairs - self.n_common_features * self.n_classes, 0)
         # A feature's classes are at most its rows and K; the same share of that for all of them.
         rows = self.feature_counts[self.n_common_features :].astype(np.float64)
         most = np.minimum(rows, self.n_classes)
-        return int(product(most, rows) / max(most.sum(), 1.0) * self._telling_pairs / self.n_rows)
+        return n_pairs, int(product(most, rows) / max(most.sum(), 1.0) * n_pairs / self.n_rows)
 
     @cached_property
     def _heads(self) -> tuple[int, ...]:
@@ -222,13 +191,8 @@ class Dataset(StoredRows, Reported):
         """The columns of the matrix that the rows came from."""
         name = "features/column"
         n, positions = self.root.columns, self.array(name) if name in self._arrays else None
-        if positions is not None:
-            known = positions[positions >= 0]
-            if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
-                raise damage_error(self.path, "the columns of features are wrong")
-        elif n and not _numbers_below(self.features, n):
-            raise damage_error(self.path, "features are not the numbers of columns")
-        return TrainedColumns(n, positions)
+        features = self.features if n and positions is None else None
+        return check_columns(self.path, n, positions, features)
 
     @cached_property
     def labels(self) -> Names:
@@ -309,23 +273,21 @@ class Dataset(StoredRows, Reported):
             Rows of the view, at least one; of a smaller store all.
         """
         n = min(n_rows, self.n_rows)
-        features, classes = np.zeros(self.n_features, np.int64), np.zeros(self.n_classes, np.int64)
-        pairs = PairSketch()
+        counts, pairs = Occurrences(self.n_features, self.n_classes), PairSketch()
         for start, stop in self.block_ranges(n):
             block = self.rows(start, stop)
-            features += np.bincount(block.features, minlength=self.n_features)
-            classes += np.bincount(block.lists.classes, minlength=self.n_classes)
+            counts.add(block)
             pairs.add(block)
-        nnz = int(features.sum())
+        nnz = int(counts.features.sum())
         digest = sha256([f"{self.digest} {n}".encode()])
         root = msgspec.structs.replace(
             self.root, rows=n, nnz=nnz, manifest=digest,
             pairs=min(pairs.estimate(), nnz * max(1, self.root.max_row_labels)),
-            labels=int(classes.sum()) if self.listed else 0,
+            labels=int(counts.labels.sum()) if self.listed else 0,
         )  # fmt: skip
-        view = self._seen_as(root)
-        view.feature_counts, view.label_counts = features, classes
-        return view
+        return self._view(
+            root, store_digest=digest, feature_counts=counts.features, label_counts=counts.labels
+        )
 
     def weigh_classes(self, class_weights: NDArray[np.float32]) -> Dataset:
         """Return a view whose rows count for as much as they do times the weight of their class.
@@ -336,9 +298,8 @@ class Dataset(StoredRows, Reported):
             The weights, finite and not below 0; rows have one label each.
         """
         digest = sha256([self.digest.encode(), class_weights.tobytes()])
-        view = self._seen_as(msgspec.structs.replace(self.root, manifest=digest))
-        view._class_weights, view.store_digest = class_weights, self.store_digest
-        return view
+        root = msgspec.structs.replace(self.root, manifest=digest)
+        return self._view(root, _class_weights=class_weights)
 
     def name_labels(self, names: ClassNames, labels: Names, features: Names) -> Dataset:
         """Return a view whose classes have names.
@@ -356,24 +317,19 @@ class Dataset(StoredRows, Reported):
         root = msgspec.structs.replace(
             self.root, manifest=digest, classes=len(labels), features=len(features)
         )
-        view = self._seen_as(root)
-        view.label_names, view.labels, view.features = names, labels, features
-        for name, own in (("label_counts", labels), ("feature_counts", features)):
-            counts = getattr(self, name)
-            more = np.zeros(len(own) - len(counts), np.int64)
-            setattr(view, name, np.concatenate([counts, more]))
-        view.store_digest = self.store_digest
-        return view
+        return self._view(
+            root, label_names=names, labels=labels, features=features,
+            label_counts=np.pad(self.label_counts, (0, len(labels) - self.n_classes)),
+            feature_counts=np.pad(self.feature_counts, (0, len(features) - self.n_features)),
+        )  # fmt: skip
 
-    def _opened_as(self, root: Root) -> Dataset:
-        return Dataset(self.path, root, self._arrays, self._blobs, self._documents)
-
-    def _seen_as(self, root: Root) -> Dataset:
-        view = self._opened_as(root)
-        view._class_weights = self._class_weights
-        if self.label_names is not None:
-            for name in ("label_names", "labels", "features", "label_counts", "feature_counts"):
-                setattr(view, name, getattr(self, name))
+    def _view(self, root: Root, **changes: Any) -> Self:
+        """Return the same rows as another root tells them, with other attributes by name."""
+        view = copy(self)
+        view.root = root
+        for name in ("n_common_features", "_heads", "counting"):  # which follow from these
+            vars(view).pop(name, None)
+        vars(view).update(changes)
         return view
 
     def verify(self, *, deep: bool = True, progress: Wanted = None) -> list[str]:
@@ -392,28 +348,7 @@ class Dataset(StoredRows, Reported):
         UsageError
             If there is no such way to tell it.
         """
-        with show_progress(progress, "", {"files": 1.0, "rows": 3.0}) as told:
-            found = list[str]()
-            sizes = [a.n_values * a.dtype.itemsize for a in self._arrays.values()]
-            for i, array in enumerate(self._arrays.values()):
-                told("files", sum(sizes[:i]), sum(sizes))
-                if isinstance(array, ArrayReader):  # memory has no checksums
-                    found += array.verify(deep=deep)
-            return found if found or not deep else list(self._wrong_content(told))
-
-    def _wrong_content(self, told: Told) -> Iterator[str]:
-        """Yield a line for each thing that is wrong in what was decoded; all rows are read."""
-        try:
-            _ = self.columns, self.stored_names
-            for group, names in (("labels", self.labels), ("features", self.features)):
-                try:  # what is looked up by name would be one of two that are the same
-                    names.ids_of(Names.of([]))
-                except StoreError:
-                    raise damage_error(self.path, f"a name of {group} is there twice") from None
-            said = {"features": self.feature_counts, "labels": self.label_counts}
-            yield from self.wrong_rows(said, self.block_ranges(), told)
-        except StoreError as error:
-            yield error.finding
+        return find_damage(self, self._arrays, deep=deep, progress=progress)
 
     def close(self) -> None:
         """Close the store's files."""
@@ -438,15 +373,6 @@ class Dataset(StoredRows, Reported):
         if not names.sound():
             raise damage_error(self.path, f"the names of {group} are wrong")
         return names
-
-
-def _numbers_below(names: Names, n: int) -> bool:
-    """Return whether all names are integers from 0 to below n."""
-    longest = int(np.diff(names.offsets).max())
-    negative = (names.data[names.offsets[:-1]] == MINUS).any()
-    if names.kind != "integer" or negative or longest > len(str(n)):
-        return False
-    return longest < len(str(n)) or max(int(names.raw(i)) for i in range(len(names))) < n
 
 
 def verify(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 
 from streammach.inputs.identity import PLACE
 from streammach.options.formats import STORE_FORMAT
-from streammach.rows.names import Names
 from streammach.store.dataset import Dataset
 from streammach.store.root import Root, RootFacts
-from streammach.store.stored_arrays import ArrayInMemory, ReadArray
+from streammach.store.stored_arrays import ArrayInMemory
 from streammach.store.writer import RowsWriter
 
 ROW_BYTES = 8 + 4 + 8 + 4  # of a row: pointer, class, number, importance
@@ -56,29 +54,6 @@ class MemoryWriter(RowsWriter):
     def release(self) -> None:
         """Do nothing: no file is open."""
 
-    def dataset(self, root: Root) -> MemoryDataset:
+    def dataset(self, root: Root) -> Dataset:
         """Return the rows, to read; `root` is what :meth:`finish` returned."""
-        return MemoryDataset(root, self._arrays, self._kinds)
-
-
-class MemoryDataset(Dataset):
-    """Labelled rows in memory, in a full random order, which are trained on as a store is."""
-
-    def __init__(self, root: Root, arrays: Mapping[str, ReadArray], kinds: dict[str, str]) -> None:
-        super().__init__(PLACE, root, arrays)
-        self._kinds = kinds
-
-    @property
-    def held_bytes(self) -> int:
-        rows = (a for name, a in self._arrays.items() if not name.startswith(("labels/", "feat")))
-        return sum(array.n_values * array.dtype.itemsize for array in rows)
-
-    def _opened_as(self, root: Root) -> MemoryDataset:
-        view = MemoryDataset(root, self._arrays, self._kinds)
-        view.intake_bytes, view.libraries_bytes = self.intake_bytes, self.libraries_bytes
-        return view
-
-    def _names(self, group: str) -> Names:
-        return Names(
-            self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), self._kinds[group]
-        )
+        return Dataset(PLACE, root, self._arrays, self._documents(root))

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.options.documents import from_json
 from streammach.options.formats import STORE_FORMAT
+from streammach.rows.names import MINUS, Names, TrainedColumns
 from streammach.store.blobs import CONVERT_AGAIN, Blobs, damage_error, is_remote
 from streammach.store.root import MOST_ROWS, Root
 from streammach.store.stored_arrays import CHUNK, SHARD_CHUNKS, ArrayReader
@@ -52,11 +54,21 @@ def _arrays(root: Root) -> dict[str, tuple[tuple[str, ...], int | None]]:
     }  # fmt: skip
 
 
-def read_root(blobs: Blobs) -> Root:
-    """Return the root document of a store, or raise UsageError, StoreError or DiskError."""
+def open_store(blobs: Blobs) -> tuple[Root, dict[str, ArrayReader], dict[str, bytes], int]:
+    """Return a store's root, its arrays and documents by name, all checked, and its bytes."""
+    documents = dict[str, bytes]()
+    root = _read_root(blobs, documents)
+    manifest = _read_manifest(blobs, root, documents)
+    _read_documents(blobs, manifest, documents)
+    sizes = (*map(len, documents.values()), *(facts.size for facts in manifest.files.values()))
+    return root, _open_arrays(blobs, root, manifest, documents), documents, sum(sizes)
+
+
+def _read_root(blobs: Blobs, documents: dict[str, bytes]) -> Root:
+    """Add the root document of a store; return it, or raise UsageError, StoreError, DiskError."""
     place = clean(blobs.place, 300)
     try:
-        text = blobs.root(MAX_DOCUMENT)
+        text = documents["zarr.json"] = blobs.root(MAX_DOCUMENT)
         document = from_json(text, dict[str, Any])
         attributes = document["attributes"]["streammach"]
         found = attributes["format"]
@@ -82,10 +94,11 @@ def read_root(blobs: Blobs) -> Root:
     return root
 
 
-def read_manifest(blobs: Blobs, root: Root) -> Manifest:
-    """Return the manifest that the root names, or raise StoreError or DiskError."""
+def _read_manifest(blobs: Blobs, root: Root, documents: dict[str, bytes]) -> Manifest:
+    """Add the manifest that the root names; return it, or raise StoreError or DiskError."""
+    name = "manifest.json"
     try:
-        text = blobs.document("manifest.json", MAX_MANIFEST, root.manifest)
+        text = documents[name] = blobs.document(name, MAX_MANIFEST, root.manifest)
         if sha256([text]) != root.manifest:
             raise ValueError("its digest is not the one that the root names")
         return msgspec.json.decode(text, type=Manifest)
@@ -96,10 +109,9 @@ def read_manifest(blobs: Blobs, root: Root) -> Manifest:
         raise StoreError(what, path=blobs.place, hint=CONVERT_AGAIN) from None
 
 
-def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
-    """Return metadata by name; StoreError if they, files or sizes are not the manifest's."""
+def _read_documents(blobs: Blobs, manifest: Manifest, documents: dict[str, bytes]) -> None:
+    """Add metadata by name; StoreError if they, files or sizes are not the manifest's."""
     blobs.check(["zarr.json", "manifest.json", *manifest.metadata], manifest.files)
-    documents = dict[str, bytes]()
     for name, digest in manifest.metadata.items():
         try:
             documents[name] = blobs.document(name, MAX_ARRAY_DOCUMENT, digest)
@@ -109,10 +121,9 @@ def read_documents(blobs: Blobs, manifest: Manifest) -> dict[str, bytes]:
             raise damage_error(blobs.place, f"{clean(name)}: {error.message}") from None
         if sha256([documents[name]]) != digest:
             raise damage_error(blobs.place, f"{clean(name)} was changed")
-    return documents
 
 
-def open_arrays(
+def _open_arrays(
     blobs: Blobs, root: Root, manifest: Manifest, documents: Mapping[str, bytes]
 ) -> dict[str, ArrayReader]:
     """Return a store's arrays by name; StoreError if one is not as format and root say."""
@@ -161,6 +172,28 @@ def _document(folder: Path, name: str, documents: Mapping[str, bytes]) -> dict[s
         return from_json(documents.get(f"{name}/zarr.json", b""), dict[str, Any])
     except ValueError as error:
         raise damage_error(folder, f"{name}/zarr.json ({clean(error)})") from None
+
+
+def check_columns(
+    path: Path, n: int, positions: NDArray[np.int32] | None, features: Names | None
+) -> TrainedColumns:
+    """Return the n columns that features came from, by their numbers or names; or StoreError."""
+    if positions is not None:
+        known = positions[positions >= 0]
+        if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
+            raise damage_error(path, "the columns of features are wrong")
+    elif features is not None and not _numbers_below(features, n):
+        raise damage_error(path, "features are not the numbers of columns")
+    return TrainedColumns(n, positions)
+
+
+def _numbers_below(names: Names, n: int) -> bool:
+    """Return whether all names are integers from 0 to below n."""
+    longest = int(np.diff(names.offsets).max())
+    negative = (names.data[names.offsets[:-1]] == MINUS).any()
+    if names.kind != "integer" or negative or longest > len(str(n)):
+        return False
+    return longest < len(str(n)) or max(int(names.raw(i)) for i in range(len(names))) < n
 
 
 def names_of(root: bytes, manifest: bytes) -> set[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class _Pool:
 
     def fill(
         self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64],
-        workers: Workers | None = None,
+        workers: Workers,
     ) -> None:  # fmt: skip
         """Decode rising blocks; ``rows`` then says which rows of the store these are.
 
@@ -63,7 +63,7 @@ class _Pool:
                     pointers[i] = dataset.pointers(start, stop)
 
         in_pieces(workers, len(ranges), find)
-        cuts = 1 if workers is None else -(-workers.n_threads // len(ranges))
+        cuts = -(-workers.n_threads // len(ranges))
         pieces = list(self._pieces(ranges, pointers, cuts, dataset.path))
 
         def decode(first: int, last: int) -> None:
@@ -184,7 +184,7 @@ class Reader(WaitTimer):
         slots = itertools.cycle(self._slots)
         slot = next(slots)
         slot.clear()
-        with _workers(self._batch_threads, "batches") as workers:
+        with closing(Workers(self._batch_threads, "batches")) as workers:
             for block, chosen in self._pools_from(epoch, start):
                 done = 0
                 while done < len(chosen):
@@ -212,15 +212,10 @@ class Reader(WaitTimer):
         self, groups: list[NDArray[np.int64]], epoch: int, first: int
     ) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield groups of blocks, decoded into one pool after the other, and their order."""
-        with _workers(self._threads, "blocks") as workers:
+        with closing(Workers(self._threads, "blocks")) as workers:
             pools = zip(groups, itertools.cycle(self._pools), strict=False)
             for number, (group, pool) in enumerate(pools, first):
                 if not self._kept:
                     pool.fill(self._dataset, self._order, group, workers)
                     self._kept = len(self._pools) == 1
                 yield pool.block, self._order.within(pool.rows, epoch, number)
-
-
-def _workers(threads: int, name: str) -> AbstractContextManager[Workers | None]:
-    """Return threads that share work, if there are several."""
-    return nullcontext() if threads == 1 else closing(Workers(threads, name))

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from streammach.store.blobs import Blobs, FileFacts, Folder, cache_place, damage_error
+from streammach.store.blobs import Blobs, FileFacts, Folder, damage_error, open_cache
 from streammach.store.opening import NO_STORE, names_of
 from streammach.store.writer import MAX_DOCUMENT, MAX_MANIFEST, Manifest
 from streammach.system.errors import DiskError, UsageError, clean
 from streammach.system.files.cache import Cache
 from streammach.system.files.destinations import FORCE_HINT
-from streammach.system.files.folders import temporary_folder
 from streammach.system.files.objects import FETCH_BYTES, MissingObject, Objects, RemoteError
 from streammach.system.files.reading import file_pieces, sha256
 from streammach.system.files.urls import Url, locate
 from streammach.system.machine import size_text
-from streammach.system.progress import Wanted, show_progress
+from streammach.system.progress import ProgressBar, Wanted
 
 CHECK = re.compile(rb'"check": "([0-9a-f]{64})"')  # of a root document
 ROOT, MANIFEST, MARK = "zarr.json", "manifest.json", "streammach.json"
 WRITABLE = ("s3", "gs")
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def blobs_of(
@@ -46,7 +38,7 @@ def blobs_of(
     place = locate(path)
     if not isinstance(place, Url):
         return Folder(place)
-    return Remote(place, Cache(cache_place(cache, cache_size)))
+    return Remote(place, open_cache(cache, cache_size))
 
 
 class Remote(Blobs):
@@ -58,21 +50,16 @@ class Remote(Blobs):
         self.place: Path = url
         self._objects = Objects(url)
         self._cache = cache
-        self._bytes = 0
 
     def root(self, limit: int) -> bytes:
         try:
-            text = self._objects.read("zarr.json", limit, _whole)
+            return self._objects.read("zarr.json", limit, _whole)
         except MissingObject:
             hint = "Make one with: streammach convert"
             raise UsageError("there is no such store", path=self.place, hint=hint) from None
-        self._bytes += len(text)
-        return text
 
     def document(self, name: str, limit: int, digest: str) -> bytes:
-        text = self._objects.read(name, limit, lambda found: sha256([found]) == digest)
-        self._bytes += len(text)
-        return text
+        return self._objects.read(name, limit, lambda found: sha256([found]) == digest)
 
     def check(self, documents: Iterable[str], files: Mapping[str, FileFacts]) -> None:
         """Refuse a cache in which a file of each array has no room: each read would fetch them."""
@@ -81,10 +68,9 @@ class Remote(Blobs):
         for name, facts in files.items():
             array = name.rpartition("/c/")[0]
             largest[array] = max(largest.get(array, 0), facts.size)
-            self._bytes += facts.size
-        needed, place = sum(largest.values()), self._cache.place
-        if needed > place.n_bytes:
-            what = f"a cache of {size_text(place.n_bytes)} is too small for files of this store"
+        needed, most = sum(largest.values()), self._cache.n_bytes
+        if needed > most:
+            what = f"a cache of {size_text(most)} is too small for files of this store"
             hint = f"Use --cache-size {needed / 1e6 + 0.1:z.1f}MB or more."
             raise UsageError(what, path=self.place, hint=hint)
 
@@ -104,9 +90,6 @@ class Remote(Blobs):
         """Have a shard be compared with its digest again, and fetched where it has another."""
         self._cache.forget(facts.sha256)
         return True
-
-    def n_bytes(self) -> int:
-        return self._bytes
 
 
 def _whole(text: bytes) -> bool:
@@ -174,7 +157,7 @@ class Upload:
         self._objects.put(MARK, mark, sha256([mark]))
         self._objects.remove([ROOT] if ROOT in there else [])
         parts = [name for name in wanted if name not in (ROOT, MANIFEST)]
-        with show_progress(progress, "files", {"upload": 1.0}) as told:
+        with ProgressBar(progress, "files", {"upload": 1.0}) as told:
             for i, name in enumerate(parts):
                 told("upload", i, len(parts))
                 self._send(folder, name, wanted[name], there)
@@ -200,28 +183,3 @@ def _digests(folder: Path) -> dict[str, str]:
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     ends = {name: sha256(file_pieces(folder / name)) for name in (MANIFEST, ROOT)}
     return {**{n: f.sha256 for n, f in manifest.files.items()}, **manifest.metadata, **ends}
-
-
-def at_urls(make: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that makes a store at `out`, and says so, put it at a URL, too."""
-
-    @wraps(make)
-    def call_maker(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = inspect.signature(make).bind(*args, **kwargs)
-        how, began = given.arguments, time.monotonic()
-        url = how["out"] = locate(how["out"])
-        if not isinstance(url, Url):
-            return make(*given.args, **given.kwargs)
-        if how.get("on_bad_row") == "skip":
-            what = "rows that are skipped are listed beside a store, in a folder"
-            raise UsageError(what, path=url, hint="Convert into a folder, and copy it.")
-        upload = Upload(url, force=how.get("force", False))
-        with temporary_folder() as folder:
-            folder.mkdir()
-            how["out"] = folder / "store"
-            made: Any = make(*given.args, **given.kwargs)
-            upload.send(folder / "store", how.get("progress"))
-        found: R = replace(made, path=str(url), seconds=time.monotonic() - began)
-        return found
-
-    return call_maker

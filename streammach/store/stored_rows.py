@@ -7,7 +7,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,8 @@ from streammach.rows.texts import Texts
 from streammach.store.blobs import damage_error
 from streammach.store.root import Root
 from streammach.store.stored_arrays import ReadArray
-from streammach.system.progress import Told
 
 MOST_WEIGHT = int(np.float32(MOST_IMPORTANCE).view(np.int32))  # its bits rise with it
-MOST_LEFT_OUT = 16  # rows of the sources for each that is there, in a list that is kept
 
 
 def _falls_between_rows(indptr: NDArray[np.int64], ids: NDArray[np.int32]) -> int:
@@ -55,8 +53,6 @@ class StoredRows:
         self.path, self.root, self._arrays = path, root, arrays
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
-        # ranges of rows, with ids of features or without; chunks have checksums
-        self._checked: set[tuple[int, int, bool]] = set()
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -109,12 +105,12 @@ class StoredRows:
             raise damage_error(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
 
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
-        """Read rows into arrays of just their size, and check what they hold, the first time.
+        """Read rows into arrays of just their size, and check what they hold.
 
         `indptr` is int64 (n + 1,). Ids of features are read where there is room for them.
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, root, key = self._arrays, self.root, (start, stop, len(rows.features) > 0)
+        arrays, root = self._arrays, self.root
         if len(rows.features) > 0:
             arrays["X/indices"].read(a, b, rows.features)
         arrays["X/data"].read(a, b, rows.values)
@@ -122,15 +118,12 @@ class StoredRows:
             arrays["y"].read(start, stop, rows.classes)
         if rows.importance is not None:
             self._read_importance(start, stop, rows)
-        if key in self._checked:
-            return
         rising = _are_sound(rows.features, indptr, root.features)
         self._check(rising, "ids of features", start, stop)
         finite = not self._float or look_at_numbers(rows.values, NO_SIGN) < INFINITE
         self._check(finite, "values", start, stop)
         known = self.listed or look_at_ids(rows.classes)[0] < root.classes
         self._check(known, "ids of classes", start, stop)
-        self._checked.add(key)
 
     def _read_importance(self, start: int, stop: int, rows: RowBlock) -> None:
         """Read what rows count for, times the weights of their classes where there are any."""
@@ -216,36 +209,3 @@ class StoredRows:
         self._check(sound, "tags", start, stop)
         data = self._arrays["tag/bytes"].read(int(offsets[0]), int(offsets[-1]))
         return numbers, Texts(offsets - offsets[0], data)
-
-    def wrong_rows(
-        self, said: Mapping[str, NDArray[np.int64]], ranges: Iterable[tuple[int, int]], told: Told
-    ) -> Iterator[str]:
-        """Yield a line for each thing that a store says of its rows and is not so; all are read.
-
-        `said` has the counts of features and labels: int64 (d,) and (K,).
-        """
-        n, most, labels, n_numbers = self.root.rows, 0, 0, self.root.source_rows
-        counts = {name: np.zeros(len(c), np.int64) for name, c in said.items()}
-        # A root may promise any number of rows that were left out.
-        there = np.zeros(n_numbers if n_numbers <= MOST_LEFT_OUT * n else 0, bool)
-        few = list[NDArray[np.int64]]()
-        for start, stop in ranges:
-            told("rows", start, n)
-            block = self.rows(start, stop)
-            for name, ids in (("features", block.features), ("labels", block.lists.classes)):
-                counts[name] += np.bincount(ids, minlength=len(counts[name]))
-            labels, most = max(labels, block.lists.n_labels), max(most, block.nnz)
-            numbers, _ = self.origins(start, stop)
-            if len(there):
-                there[numbers] = True
-            else:
-                few.append(numbers)
-        for name, count in counts.items():
-            if not np.array_equal(count, said[name]):
-                yield f"damaged: {self.path}/{name}/count does not agree with the rows"
-        if n != (int(there.sum()) if len(there) else len(np.unique(np.concatenate(few)))):
-            yield f"damaged: {self.path}/row: two rows have one number"
-        if most > self.root.max_block_nnz:
-            yield f"damaged: {self.path}: a block has more values than the root says"
-        if self.listed and labels > self.root.max_block_labels:
-            yield f"damaged: {self.path}: a block has more labels than the root says"

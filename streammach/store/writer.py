@@ -144,6 +144,19 @@ class RowsWriter(ABC):
         if columns.positions is not None:
             self._add("features/column", columns.positions.astype(np.int32, copy=False))
 
+    def _documents(self, root: Root) -> dict[str, bytes]:
+        """Return every ``zarr.json`` but that of the root."""
+        matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+        groups: dict[str, dict[str, Any]] = {
+            "X": {**matrix, "shape": [root.rows, root.features]},
+            **({"y": {**matrix, "shape": [root.rows, root.classes]}} if self._listed else {}),
+            **{group: {"kind": kind} for group, kind in self._kinds.items()},
+            **({"tag": {}} if self._tagged else {}),
+        }
+        arrays = {name: array_of(a.n_values, a.dtype) for name, a in self._arrays.items()}
+        found = {name: group_of(said) for name, said in groups.items()} | arrays
+        return {f"{name}/zarr.json": _encode(document) for name, document in found.items()}
+
 
 class StoreWriter(RowsWriter):
     """Writes the arrays of a store into a folder, then what makes it a store."""
@@ -196,19 +209,6 @@ class StoreWriter(RowsWriter):
             what = f"{name} of the store would have {len(document):,} bytes, at most {most:,}"
             raise DataError(f"{what} are read", hint="Convert fewer files or columns at a time.")
         write_atomic(self._folder / name, document)
-
-    def _documents(self, root: Root) -> dict[str, bytes]:
-        """Return every ``zarr.json`` but that of the root."""
-        matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
-        groups: dict[str, dict[str, Any]] = {
-            "X": {**matrix, "shape": [root.rows, root.features]},
-            **({"y": {**matrix, "shape": [root.rows, root.classes]}} if self._listed else {}),
-            **{group: {"kind": kind} for group, kind in self._kinds.items()},
-            **({"tag": {}} if self._tagged else {}),
-        }
-        arrays = {name: array_of(a.n_values, a.dtype) for name, a in self._arrays.items()}
-        found = {name: group_of(said) for name, said in groups.items()} | arrays
-        return {f"{name}/zarr.json": _encode(document) for name, document in found.items()}
 
 
 # As zarr-python writes them, which takes a third of a second to import. A test compares.

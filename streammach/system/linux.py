@@ -146,13 +146,6 @@ def _proc(name: str) -> str:
     return ""
 
 
-def reset_peak() -> None:
-    """Let :func:`peak_bytes` start anew from what is held now; elsewhere it goes on."""
-    with contextlib.suppress(OSError):
-        if LINUX:
-            Path("/proc/self/clear_refs").write_text("5")
-
-
 def resident_bytes() -> int:
     """Return the resident memory that this process has now, in bytes."""
     return int(psutil.Process().memory_info().rss)

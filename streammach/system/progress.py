@@ -9,8 +9,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from streammach.system.clock import Clock
@@ -74,9 +73,10 @@ def fit_lines(text: str, stream: TextIO | None) -> str:
 
 
 class ProgressBar:
-    """Progress of long work: a bar on a terminal, a line now and then in a pipe.
+    """Progress of long work, as the user chose: a bar, a line now and then in a pipe, or a call.
 
-    Stages that take less than a second have no line.
+    Who works calls it with a stage, what is done of it, and all of it. Stages that take less than a
+    second have no line.
     """
 
     def __init__(
@@ -217,18 +217,6 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-@contextmanager
-def show_progress(
-    wanted: Wanted, unit: str | dict[str, str], expected: Mapping[str, float] | None = None
-) -> Iterator[Told]:
-    """Give what is called with (stage, done, total) while a block runs, as the user chose."""
-    if callable(wanted):
-        yield wanted
-    else:
-        with ProgressBar(wanted, unit, expected) as progress:
-            yield progress
 
 
 def watched() -> bool:

@@ -377,6 +377,10 @@ def test_names_of_labels_are_put_aside_with_rows(tiny, room, monkeypatch):
     wanted = convert(source, tiny.folder / "whole", **options)
     room(20_000)
     cut_off(monkeypatch, 3, source, tiny.folder / "out", **options)
+    runs = sorted((tiny.folder / ".out.partial/runs").glob("run-*"))
+    first, second = (spills.read_spill(path)[1].tally.named_labels for path in runs)
+    assert first
+    assert not first.keys() & second.keys()  # each one has what is new
     done = convert(source, tiny.folder / "out", **options)
     assert done.resumed
     assert done.digest == wanted.digest

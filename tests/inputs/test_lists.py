@@ -312,7 +312,7 @@ def test_the_start_of_a_source_tells_its_lists(tiny, capsys):
 @pytest.fixture
 def listed(drawn, tiny, rng, monkeypatch):
     """A store of lists in several blocks, and its rows."""
-    monkeypatch.setattr("streammach.store.dataset.BLOCK_VALUES", 500)
+    monkeypatch.setattr("streammach.store.row_totals.BLOCK_VALUES", 500)
     x, labels = drawn
     convert(tiny.text("rows.txt", texts(x, labels, "xmc", rng)), tiny.folder / "out")
     with Dataset.open(tiny.folder / "out") as data:

@@ -16,7 +16,7 @@ import zarr
 import streammach as sm
 from streammach.store.dataset import Dataset
 from streammach.system.errors import StoreError, UsageError
-from streammach.system.files.cache import Cache, CachePlace
+from streammach.system.files.cache import Cache
 from streammach.system.files.reading import sha256
 from tests.remote.object_server import uploaded
 
@@ -127,7 +127,6 @@ def test_a_file_that_is_damaged_while_the_store_is_open(stored, proxy, tmp_path)
                 out.write(b"\0" * 64)
                 out.flush()
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-        data._checked.clear()
         assert data.rows(0, data.n_rows).features.tobytes() == before
 
 
@@ -144,7 +143,7 @@ def test_its_size_is_bounded_and_what_is_not_ours_stays(stored, proxy, tmp_path)
     (cache / "files" / "f0").mkdir()
     oldest = files_in(cache)[0]
     # Another store pushes out what was read least recently, and nothing else.
-    place = Cache(CachePlace(cache, room))
+    place = Cache(cache, room)
     for n in range(6):
         with place.hold_open(*_random(n, max(sizes))) as handle:
             assert os.fstat(handle).st_size == max(sizes)
@@ -173,14 +172,14 @@ def test_a_folder_of_somebody_else_is_no_cache(stored, proxy, tmp_path):
 
 
 def test_what_a_killed_process_left_goes_and_what_another_one_fetches_stays(tmp_path):
-    cache = Cache(CachePlace(tmp_path / "c", 1000))
+    cache = Cache(tmp_path / "c", 1000)
     left = tmp_path / "c/files" / f".{'a' * 64}.tmp"
     left.write_bytes(b"x" * 900)
     digest, size, place, fetch = _random(1, 500)
     with cache.hold_open(digest, size, place, fetch):
         pass
     assert not left.exists()
-    other = Cache(CachePlace(tmp_path / "c", 1000))
+    other = Cache(tmp_path / "c", 1000)
     found = []
 
     def slowly(handle):

@@ -20,7 +20,7 @@ SETTINGS = {"seed": 3, "batch_size": 32, "batch_nnz": 300, "pool_blocks": 2, "tr
 @pytest.fixture
 def numbered(tiny, monkeypatch):
     """A store of 1,000 rows in 10 blocks whose labels number the rows of the source."""
-    monkeypatch.setattr("streammach.store.dataset.BLOCK_VALUES", 300)
+    monkeypatch.setattr("streammach.store.row_totals.BLOCK_VALUES", 300)
     lines = [f"{i} | x{i % 50}:{1 + i % 9} y z{i % 7}" for i in range(1000)]
     convert(tiny.text("r.vw", lines), tiny.folder / "out")
     with Dataset.open(tiny.folder / "out") as data:
@@ -178,7 +178,7 @@ def test_what_a_thread_meets_is_raised_by_the_epoch(numbered):
 
 @pytest.mark.parametrize("pool_blocks", [1, 8])
 def test_rows_with_all_features_are_read_without_ids(pool_blocks, tiny, rng, monkeypatch):
-    monkeypatch.setattr("streammach.store.dataset.BLOCK_VALUES", 300)
+    monkeypatch.setattr("streammach.store.row_totals.BLOCK_VALUES", 300)
     x = rng.normal(size=(200, 7))
     lines = [
         f"{i} | " + " ".join(f"x{j}:{value:.6g}" for j, value in enumerate(row))

@@ -19,7 +19,7 @@ from streammach.store.row_order import (
 @pytest.fixture
 def data(tiny, monkeypatch):
     """A store of 700 rows of 1 to 8 values in 8 blocks or so."""
-    monkeypatch.setattr("streammach.store.dataset.BLOCK_VALUES", 400)
+    monkeypatch.setattr("streammach.store.row_totals.BLOCK_VALUES", 400)
     lines = [
         f"{i % 9} | " + " ".join(f"x{j}:{1 + (i * j) % 5}" for j in range(1 + i * i % 8))
         for i in range(700)
@@ -68,7 +68,7 @@ def test_numbers_come_as_the_rows_would(data, pool_blocks, batch_nnz, holds_out,
 @pytest.fixture
 def listed(tiny, monkeypatch):
     """A store of 500 rows with up to five labels each."""
-    monkeypatch.setattr("streammach.store.dataset.BLOCK_VALUES", 400)
+    monkeypatch.setattr("streammach.store.row_totals.BLOCK_VALUES", 400)
     lines = [
         ",".join(str((i * 7 + j) % 30) for j in range(i % 6)) + f" | x{i % 11} x{20 + i % 3}"
         for i in range(500)

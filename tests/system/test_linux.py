@@ -45,7 +45,6 @@ def test_a_machine_is_known_without_linux(elsewhere, monkeypatch):
     assert list(linux.group_limits(linux.CGROUPS, "memory", "memory.max")) == []
     assert machine.memory_limit().n_bytes > 0
     linux.give_back()
-    linux.reset_peak()
     assert linux.peak_bytes() >= linux.resident_bytes() * 0.9 > 0
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")
     with linux.keep_freed_memory():

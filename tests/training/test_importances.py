@@ -271,7 +271,6 @@ def test_a_store_with_larger_ones_is_refused_by_both(tmp_path):
             np.float32([1e30, 1])[start:stop], out, look
         )
         assert block.importance.max() == 2
-        data._checked.clear()
         with pytest.raises(StoreError, match="importances"):
             data.rows(0, 2)
 

@@ -32,7 +32,7 @@ from streammach.system.files.destinations import Destination
 from streammach.system.files.raw_text import is_piped
 from streammach.system.files.urls import absolute, locate
 from streammach.system.machine import size_text
-from streammach.system.progress import Wanted, show_progress
+from streammach.system.progress import ProgressBar, Wanted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -114,7 +114,7 @@ def predict(
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
-    with show_progress(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
+    with ProgressBar(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
         told("predict", 0, seen.total)
 
         def parts() -> Iterator[Predictions]:
@@ -187,7 +187,7 @@ def evaluate(
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = MetricSums(model, wanted)
-    with show_progress(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
+    with ProgressBar(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
         told("evaluate", 0, 0)
         for done in results:
             for more in done.measured:

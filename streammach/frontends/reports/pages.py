@@ -29,7 +29,7 @@ from streammach.system.errors import clean
 from streammach.system.files.destinations import Destination
 from streammach.system.files.urls import locate
 from streammach.system.machine import size_text, time_text
-from streammach.system.progress import Wanted, show_progress
+from streammach.system.progress import ProgressBar, Wanted
 from streammach.training.run import CARD, PAGE, Run
 
 SHOWN_CLASSES = 50  # of the worst, and of the most frequent
@@ -105,7 +105,7 @@ def report(
     if card is not None:
         of_card = Destination(Path(card), CARD, force=force, inputs=[*inputs, target])
     found, query, projected = None, None, None
-    with show_progress(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
+    with ProgressBar(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(
                 run, "report", on, REQUEST.best, memory=memory, threads=threads,

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -32,27 +31,20 @@ TOUCH = 1_000_000_000  # nanoseconds within which a file counts as read just now
 Fetch = Callable[[int], None]  # writes a file's bytes into an open one
 
 
-@dataclass(frozen=True)
-class CachePlace:
-    """Where files that were fetched are kept, and how many bytes of them."""
-
-    folder: Path  # the folder: a new one, or one that was made for this
-    n_bytes: int  # the most bytes of its files
-
-
 class Cache:
     """Files by their digests; safe to use from several threads and processes."""
 
-    def __init__(self, place: CachePlace) -> None:
-        self.place = place
-        self._files = place.folder / "files"
+    def __init__(self, folder: Path, n_bytes: int) -> None:
+        self.folder = folder  # a new one, or one that was made for this
+        self.n_bytes = n_bytes  # the most bytes of its files
+        self._files = folder / "files"
         self._sound: dict[str, tuple[int, int, int]] = {}
         self._turn = ForkSafeLock()
         self._open_folder()
         make_folder(self._files)
 
     def _open_folder(self) -> None:
-        workplace = Workplace(self.place.folder, "cache")
+        workplace = Workplace(self.folder, "cache")
         for _ in range(3):
             with contextlib.suppress(UsageError):
                 workplace.open()
@@ -65,10 +57,10 @@ class Cache:
         """Hold a file open, whose bytes were compared with their digest."""
         handle = self._open(digest, size)
         if handle is None:
-            if size > self.place.n_bytes:
-                what = f"the cache has {self.place.n_bytes:,} bytes, a file of the store {size:,}"
+            if size > self.n_bytes:
+                what = f"the cache has {self.n_bytes:,} bytes, a file of the store {size:,}"
                 hint = "Give it more room: --cache-size."
-                raise UsageError(what, path=self.place.folder, hint=hint)
+                raise UsageError(what, path=self.folder, hint=hint)
             with self._turn, self._lock():
                 handle = self._open(digest, size)  # others may have fetched it meanwhile
                 if handle is None:
@@ -109,20 +101,20 @@ class Cache:
     def _lock(self) -> Iterator[None]:
         """Keep other processes from fetching files and from removing any."""
         try:
-            with filelock.FileLock(self.place.folder / LOCK, timeout=PATIENCE):
+            with filelock.FileLock(self.folder / LOCK, timeout=PATIENCE):
                 yield
         except filelock.Timeout:
             what = "another process keeps the cache locked"
-            raise DiskError(what, path=self.place.folder) from None
+            raise DiskError(what, path=self.folder) from None
 
     def _fetch_file(self, digest: str, size: int, place: Path, fetch: Fetch) -> int:
         """Return a file that is fetched now, open."""
         path = self._files / f".{digest}.tmp"
-        with disk_errors(self.place.folder):
+        with disk_errors(self.folder):
             self._make_room(size)
             handle = regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            with disk_errors(self.place.folder):
+            with disk_errors(self.folder):
                 os.ftruncate(handle, size)
                 for _ in range(FETCHES):
                     fetch(handle)
@@ -154,7 +146,7 @@ class Cache:
                 total += facts.st_size
                 found.append((facts.st_atime_ns, facts.st_size, Path(entry.path)))
         for _, n, path in sorted(found):
-            if total + size <= self.place.n_bytes:
+            if total + size <= self.n_bytes:
                 break
             path.unlink(missing_ok=True)
             total -= n

@@ -8,10 +8,10 @@ and devices are written to.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,11 +70,9 @@ class Destination:
                 f"{why}, and is not replaced", "Remove it yourself, or name another path."
             )
 
-    @contextlib.contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """Yield a free name beside the destination for what will be given its name."""
-        with scratch(self.path) as content:
-            yield content
+    def scratch(self) -> AbstractContextManager[Path]:
+        """Hold a free name beside the destination for what will be given its name."""
+        return scratch(self.path)
 
     def take(self, made: Path) -> None:
         """Give a finished file or folder the name; its files are durable already."""

@@ -30,16 +30,6 @@ class Url(PosixPath):
         """``s3``, ``gs``, ``https`` or ``http``."""
         return str(self).split(":", 1)[0]
 
-    @property
-    def bucket(self) -> str:
-        """The bucket, or the host."""
-        return self.parts[1]
-
-    @property
-    def key(self) -> str:
-        """What stands behind the bucket."""
-        return "/".join(self.parts[2:])
-
 
 def locate(path: str | os.PathLike[str]) -> Path:
     """Return what a user named: a :class:`Url`, or a path."""

@@ -20,15 +20,15 @@ from streammach.conversion.request import ConversionRequest, KnownNames, RankedN
 from streammach.conversion.shuffle import Shuffle
 from streammach.conversion.spills import Tally
 from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.identity import PLACE
 from streammach.inputs.label_names import LabelNames
 from streammach.inputs.source import Source
 from streammach.rows.columns import trained_columns
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.store.dataset import Dataset
-from streammach.store.memory_store import MemoryWriter
 from streammach.store.root import Root, RootFacts, StoredSource
 from streammach.store.row_totals import block_rows
-from streammach.store.writer import RowsWriter, StoreWriter
+from streammach.store.writer import MemoryWriter, RowsWriter, StoreWriter
 from streammach.system.errors import BudgetError, DataError, clean
 from streammach.system.files.reading import check_free
 from streammach.system.jit import compiler_bytes, remember_compiled_work
@@ -60,23 +60,24 @@ class Build:
         self, sources: list[Source[Any]], folder: ConversionFolder, request: ConversionRequest
     ) -> None:
         self._sources, self._folder, self._request = sources, folder, request
-        self._kind = kind_of(sources, request.like is not None, request.n_threads)
+        asked = self._asked = request.asked
+        self._kind = kind_of(sources, asked.like is not None, request.n_threads)
         n, room = request.n_threads, request.memory_bytes
         if room:
             self._memory = ConversionMemory(room, room, 0, n, rows_known=True)
         else:
             self._memory = ConversionMemory.of(
-                request.memory, [s.reading_bytes() for s in sources], n, compiler_bytes(*self._kind)
+                asked.memory, [s.reading_bytes() for s in sources], n, compiler_bytes(*self._kind)
             )
-        self._known = request.known or KnownNames.of(request.like, request.extend)
+        self._known = request.known or KnownNames.of(asked.like, asked.extend)
         self._bad_rows = BadRows(
-            skip=request.on_bad_row == "skip", most=request.max_bad,
+            skip=asked.bad_rows.on_bad_row == "skip", most=asked.bad_rows.max_bad,
             listed=None if room else folder.listed,
         )  # fmt: skip
         # what decides the store beside sources and seed
         digest, grows = self._known.digest, self._known.grows
         self.decided = decisions_of(
-            request.options, request.on_bad_row, "" if grows else digest, request.min_rows,
+            request.options, asked.bad_rows.on_bad_row, "" if grows else digest, asked.min_rows,
             digest if grows else None,
         )  # fmt: skip
 
@@ -88,7 +89,7 @@ class Build:
                 report = partial(request.progress, READ)
                 intake = Intake(
                     self._sources, self._known.vocabulary(), self._bad_rows,
-                    folder=self._folder.runs, seed=request.seed, memory=self._memory,
+                    folder=self._folder.runs, seed=self._asked.seed, memory=self._memory,
                     workers=workers, progress=report,
                 )  # fmt: skip
                 if resume:
@@ -106,7 +107,7 @@ class Build:
             self._bad_rows.close()
 
     def _check_rows(self, tally: Tally) -> None:
-        wrong, like = "", self._request.like
+        wrong, like = "", self._asked.like
         if tally.rows == 0:
             left = "all rows have importance 0: nothing can be learnt"
             none = "no row could be read" if self._bad_rows.total else _holding_none(self._sources)
@@ -139,12 +140,11 @@ class Build:
         groups = [features.rank[ids] for ids in groups] or [features.rank]
         shuffle = Shuffle(
             labels.rank, Ids.of(groups), (n_met, len(features.names)),
-            block_rows(tally.rows, int(features.counts.sum())), workers,
-            lambda done: self._request.progress(WRITE, done, tally.rows),
+            workers, lambda done: self._request.progress(WRITE, done, tally.rows),
         )  # fmt: skip
         if not spills and not self._request.memory_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        writer = self._writer(tally, workers)
+        writer = self._writer(tally, int(features.counts.sum()), workers)
         try:
             if spills:
                 room = self._room_beside(labels, features, tally)
@@ -152,14 +152,16 @@ class Build:
             else:
                 shuffle.write(rows, writer)
             root = self._finish(writer, tally, shuffle, labels, features)
-            dataset = writer.dataset(root) if isinstance(writer, MemoryWriter) else None
+            dataset = None
+            if isinstance(writer, MemoryWriter):
+                dataset = Dataset(PLACE, root, *writer.content(root))
             return ConversionOutcome(root, self._memory.n_bytes, dataset, once)
         finally:
             writer.release()
 
     def _frequent(self, features: RankedNames) -> RankedNames:
         """Return the features that occur in enough rows, or raise DataError."""
-        least = self._request.min_rows
+        least = self._asked.min_rows
         if least == 1:
             return features
         old = self._known.features if self._known.grows else None
@@ -169,11 +171,13 @@ class Build:
             raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
         return frequent
 
-    def _writer(self, tally: Tally, workers: Workers) -> StoreWriter | MemoryWriter:
+    def _writer(self, tally: Tally, nnz: int, workers: Workers) -> StoreWriter | MemoryWriter:
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
-        content: dict[str, Any] = {"weighted": tally.weighted, "labels": labels}
+        content: dict[str, Any] = {
+            "block_rows": block_rows(tally.rows, nnz), "weighted": tally.weighted, "labels": labels
+        }  # fmt: skip
         if self._request.memory_bytes:
             return MemoryWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
@@ -210,9 +214,9 @@ class Build:
                 "new_features": len(features.names) - len(old.features),
             }
         root = writer.finish(RootFacts(
-            rows=tally.rows, classes=len(labels.names), features=len(features.names),
-            **shuffle.totals.facts(), columns=columns.n_columns,
-            seed=self._request.seed, options=self.decided, recipe=self._request.options[0].recipe,
+            **writer.totals.facts(), classes=len(labels.names), features=len(features.names),
+            columns=columns.n_columns, seed=self._asked.seed, options=self.decided,
+            recipe=self._request.options[0].recipe,
             source=[
                 StoredSource(**msgspec.structs.asdict(facts), rows=n)
                 for facts, n in zip(tally.finished, tally.source_lengths, strict=True)

@@ -160,7 +160,8 @@ def convert(
             if multilabel == "auto":
                 multilabel = "on" if known.listed else "off"
             if extend is not None:
-                min_rows = max(min_rows, int(known.root.options.get("min_rows") or 1))
+                least = int(known.root.options.get("min_rows") or 1)
+                asked = replace(asked, min_rows=max(min_rows, least))
     alike = replace(asked.source, multilabel=multilabel, recipe=recipe)
     options = alike.each(len(paths)) or [alike]  # rows in memory have none
     reads = [*paths, *label_paths, *([] if model is None else [locate(model)])]
@@ -175,13 +176,12 @@ def convert(
             opened = [source]
         else:
             opened = open_sources(paths, options)
-        if not in_memory:  # may what headers claim, and first rows of tables, be read?
+            # May what headers claim, and first rows of tables, be read?
             reading = [source.reading_bytes() for source in opened]
             ConversionMemory.of(memory, reading, threads or cores(), 0).room(0, 0)
             compile_before(opened, options, like, memory, threads or cores())
         request = ConversionRequest(
-            options=agree_recipe(opened, options, recipe), like=like, extend=extend,
-            min_rows=min_rows, on_bad_row=on_bad_row, max_bad=max_bad, seed=seed, memory=memory,
+            asked=asked, options=agree_recipe(opened, options, recipe),
             n_threads=threads or cores(), progress=told,
         )  # fmt: skip
         _check_disk(opened, target)
@@ -254,8 +254,8 @@ def _make(
         build = Build(opened, folder, request)
         identity = msgspec.json.encode({
             "format": STORE_FORMAT, "sources": [] if piped else states,
-            "forms": [source.form for source in opened], **build.decided, "seed": request.seed,
-            "runs": RUNS, "recipe": request.options[0].recipe,
+            "forms": [source.form for source in opened], **build.decided,
+            "seed": request.asked.seed, "runs": RUNS, "recipe": request.options[0].recipe,
         }, order="deterministic")  # fmt: skip
         resume = folder.prepare(identity)
         try:

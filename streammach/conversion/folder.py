@@ -9,13 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from streammach.inputs.source import ReadingBytes
 from streammach.store.writer import MAX_DOCUMENT
-from streammach.system.errors import BudgetError, DiskError, UsageError, clean
+from streammach.system.errors import BudgetError, UsageError, clean
 from streammach.system.files.folders import check_ours, lock_file, make_folder, remove_folder
-from streammach.system.files.reading import read_small
+from streammach.system.files.reading import read_facts, read_small
 from streammach.system.files.writing import TEMPORARY, remove_file, remove_temporaries, write_atomic
 from streammach.system.jit import CACHE_DIR
 from streammach.system.linux import resident_bytes
@@ -62,8 +60,7 @@ class ConversionMemory:
         ahead = max(n_threads, min(AHEAD * n_threads, PIECES_BYTES // max(piece, 1)))
         base = resident_bytes() + WORK_BYTES + THREAD_BYTES * n_threads
         base += compiler + max((one.whole for one in reading), default=0)
-        limit = most.n_bytes if most.named else most.limit
-        return cls(most.n_bytes, limit, base, ahead, piece, compiler=compiler)
+        return cls(most.n_bytes, most.most, base, ahead, piece, compiler=compiler)
 
     @property
     def most_pieces(self) -> int:
@@ -139,13 +136,9 @@ class ConversionFolder:
         """Return whether the folder is there; UsageError if it is not that of a conversion."""
         if not os.path.lexists(self.folder):
             return False
-        path = self.folder / IDENTITY
         if self.folder.is_dir() and not self.folder.is_symlink():
-            try:
-                known = msgspec.json.decode(read_small(path, MAX_DOCUMENT)) if path.exists() else {}
-            except (DiskError, msgspec.DecodeError, RecursionError):
-                known = {}
-            begun = isinstance(known, dict) and known.keys() >= {"sources", "seed"}
+            known = read_facts(self.folder / IDENTITY, MAX_DOCUMENT)
+            begun = known.keys() >= {"sources", "seed"}
             files = (name for _, _, names in os.walk(self.folder) for name in names)
             if begun or all(TEMPORARY.fullmatch(name) for name in files):
                 check_ours(self.folder, FILES)

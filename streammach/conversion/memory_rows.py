@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,12 @@ from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import Labels
 from streammach.inputs.source import NamedLabels, Source
-from streammach.inputs.source_options import SourceOptions, TableOptions
+from streammach.inputs.source_options import (
+    BadRowOptions,
+    ConvertOptions,
+    SourceOptions,
+    TableOptions,
+)
 from streammach.inputs.sources import agree_recipe
 from streammach.inputs.tables.cells import Listed
 from streammach.inputs.tables.memory_objects import (
@@ -45,7 +50,6 @@ from streammach.options.recipe import Recipe
 from streammach.rows.arrays import csr_array
 from streammach.rows.block import RowBlock
 from streammach.rows.vocabulary import Vocabulary
-from streammach.store import memory_store
 from streammach.store.dataset import Dataset
 from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import BudgetError, DataError, UsageError, type_name
@@ -53,6 +57,9 @@ from streammach.system.jit import CODE_BYTES, compiler_bytes, remember_compiled_
 from streammach.system.linux import give_back, resident_bytes
 from streammach.system.machine import advise_memory, cores, memory_limit, size_text
 
+ROW_BYTES = 8 + 4 + 8 + 4  # of a row in its order: pointer, class, number, importance
+FEATURE_BYTES = 4
+LIST_BYTES, LABEL_BYTES = 8, 4 + 4  # of a row's list of labels, and of a label in it
 SMALL = 1 << 20  # values that one thread takes in
 COPIED_BYTES = 40  # of a value of a piece, and of a row, while they are brought into order
 FIXED_BYTES = 8 << 20  # of tables of names, and of what calls leave behind
@@ -95,9 +102,8 @@ class MemoryRows:
 
     def _request(self, **more: Any) -> ConversionRequest:
         return ConversionRequest(
-            options=[SourceOptions(recipe=self.recipe)], seed=self.seed,
+            asked=_options(self.seed, skip=self.skip), options=[SourceOptions(recipe=self.recipe)],
             known=replace(self.known or KnownNames(), named_labels=self.named_labels),
-            on_bad_row="skip" if self.skip else "error",
             n_threads=1 if self.rows.nnz <= SMALL else cores(), **more,
         )  # fmt: skip
 
@@ -115,9 +121,9 @@ class MemoryRows:
     def intake_bytes(self) -> int:
         """The memory that :meth:`to_dataset` takes at most, what it returns included."""
         n, nnz, n_labels = self.rows.shape[0], self.rows.nnz, self.labels.n_labels
-        rows = memory_store.ROW_BYTES * n + (memory_store.FEATURE_BYTES + 4) * nnz
+        rows = ROW_BYTES * n + (FEATURE_BYTES + 4) * nnz
         if self.labels.lists is not None:
-            rows += memory_store.LIST_BYTES * n + memory_store.LABEL_BYTES * n_labels
+            rows += LIST_BYTES * n + LABEL_BYTES * n_labels
         threads = self._request().n_threads
         pieces = (2 * threads + 1) * self.source.reading_bytes().piece
         copied = min(nnz, PIECE_VALUES) + min(n, PIECE_ROWS)
@@ -144,7 +150,7 @@ class MemoryRows:
     def write_store(self, folder: Path, memory: int) -> Dataset:
         """Write the rows into a store in a folder; return it, opened."""
         try:
-            dataset = _write_store(folder, self.source, self._request, memory - self.code_bytes)
+            dataset = _write_store(folder, self.source, self._request(), memory - self.code_bytes)
         except BudgetError as error:
             enough = self.code_bytes + self.intake_bytes
             what = f"the rows do not fit {size_text(memory)}, nor does writing them into a store"
@@ -177,13 +183,8 @@ class IteratorRows:
 
     def write_store(self, folder: Path, memory: int) -> Dataset:
         """Write the rows into a store in a folder; return it, opened."""
-
-        def request(**more: Any) -> ConversionRequest:
-            return ConversionRequest(
-                options=[self.options], seed=self.seed, n_threads=cores(),
-                on_bad_row="skip" if self.skip else "error", **more,
-            )  # fmt: skip
-
+        asked = _options(self.seed, skip=self.skip)
+        request = ConversionRequest(asked=asked, options=[self.options], n_threads=cores())
         return _write_store(folder, self.source, request, memory - CODE_BYTES)
 
     def view(self, dataset: Dataset) -> Dataset:
@@ -210,14 +211,20 @@ def iterator_rows(
     return IteratorRows(source, how, skip=skip)
 
 
+def _options(seed: int, *, skip: bool) -> ConvertOptions:
+    bad_rows = BadRowOptions(on_bad_row="skip" if skip else "error")
+    return ConvertOptions(seed=seed, bad_rows=bad_rows)
+
+
 def _write_store(
-    folder: Path, source: Source[Any], request: Callable[..., ConversionRequest], memory: int
+    folder: Path, source: Source[Any], request: ConversionRequest, memory: int
 ) -> Dataset:
     """Write the rows of a source into a store, with so many bytes more; return it, opened."""
     most = min(resident_bytes() + max(memory, 0), memory_limit().n_bytes)
     rows = ConversionFolder(folder / "rows")
     rows.prepare(b"{}")
-    Build([source], rows, request(memory=most)).run(resume=False)
+    request = replace(request, asked=replace(request.asked, memory=most))
+    Build([source], rows, request).run(resume=False)
     give_back()
     return Dataset.open(rows.store)
 

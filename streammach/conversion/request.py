@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streammach.inputs.identity import content_crc
 from streammach.inputs.source import NamedLabels, Source
-from streammach.inputs.source_options import SourceOptions, paths_of
+from streammach.inputs.source_options import ConvertOptions, SourceOptions, paths_of
 from streammach.inputs.sources import agree_recipe, open_sources
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.vocabulary import Vocabulary, by_frequency
@@ -106,16 +106,8 @@ class KnownNames:
 class ConversionRequest:
     """What a conversion is made with."""
 
+    asked: ConvertOptions = field(default_factory=ConvertOptions)  # what the user says
     options: list[SourceOptions]  # how each source is read
-    # like, extend, min_rows, on_bad_row, max_bad, seed, memory, progress: as for
-    # :func:`streammach.conversion.convert.convert`
-    like: str | os.PathLike[str] | None = None
-    extend: str | os.PathLike[str] | None = None
-    min_rows: int = 1
-    on_bad_row: str = "error"
-    max_bad: int | None = None
-    seed: int = 0
-    memory: str | int | float | None = None
     n_threads: int  # threads that parse and compress
     progress: Told = lambda stage, done, total: None
     # the names and ids that rows get, where they are not those of a store

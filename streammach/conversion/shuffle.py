@@ -16,7 +16,6 @@ from streammach.rows.block import RowBlock
 from streammach.rows.canonical import DENSE_SHARE, sort_rows
 from streammach.rows.distinct import PairSketch
 from streammach.rows.layouts import ends
-from streammach.store.row_totals import RowTotals
 from streammach.store.writer import Chunks, RowsWriter
 from streammach.system.threads import Workers, map_in_order
 
@@ -31,7 +30,7 @@ class Shuffle:
 
     def __init__(
         self, classes: NDArray[np.int32], features: Ids, n_features: tuple[int, int],
-        block_rows: int, workers: Workers, progress: Callable[[int], None],
+        workers: Workers, progress: Callable[[int], None],
     ) -> None:  # fmt: skip
         # the final id of each provisional one: of classes int32 (K,), of features by group
         self._classes, self._features = classes, features
@@ -39,7 +38,6 @@ class Shuffle:
         self._n_features, self._n_kept = n_features
         self._workers = workers
         self._progress = progress
-        self.totals = RowTotals(block_rows)  # of all rows
         self._n_cut = 0
 
     @property
@@ -59,10 +57,9 @@ class Shuffle:
         def append(made: tuple[RowBlock, NDArray[np.uint8], int]) -> Chunks:
             block, sketch, n_cut = made
             self._n_cut += n_cut
-            self.totals.add(block)
-            self.totals.pairs.merge(sketch)
+            writer.totals.pairs.merge(sketch)
             chunks = writer.append_rows(block)
-            self._progress(writer.n_rows)
+            self._progress(writer.totals.n_rows)
             return chunks
 
         bins, n = order.ranges(PIECE_ROWS, PIECE_VALUES), self._workers.n_threads

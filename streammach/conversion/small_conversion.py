@@ -21,10 +21,11 @@ from streammach.conversion.intake import ROOM_FOR_BYTE, SMALL_ROOM, Intake
 from streammach.conversion.memory_rows import collect_rows
 from streammach.conversion.request import ConversionRequest
 from streammach.inputs.source import START, Source
-from streammach.inputs.source_options import SourceOptions
+from streammach.inputs.source_options import BadRowOptions, ConvertOptions, SourceOptions
 from streammach.inputs.sources import agree_recipe, open_source
 from streammach.rows.arrays import csr_array
 from streammach.store.dataset import Dataset
+from streammach.system.files.urls import locate
 from streammach.system.jit import compiler_bytes, remember_compiled_work
 from streammach.system.linux import resident_bytes
 from streammach.system.machine import budget, memory_limit
@@ -65,8 +66,7 @@ def compile_before(
     more = compiler_bytes(*kind)
     if not more or not all(source.files() for source in opened):
         return
-    found = budget(memory)
-    most, now = found.n_bytes if found.named else found.limit, resident_bytes()
+    most, now = budget(memory).most, resident_bytes()
     of_rows = max(SMALL_ROOM, ROOM_FOR_BYTE * sum(source.n_bytes for source in opened))
     if now + WORK_BYTES <= most < now + more + PIECES_ROOM + of_rows:
         paths = [source.path for source in opened]
@@ -84,9 +84,10 @@ def convert_heads(
             recipe = known.root.recipe
     for build in (Build, _BuildOfSpills):
         opened = [_head(open_source(p, o)) for p, o in zip(paths, options, strict=True)]
+        bad_rows = BadRowOptions(on_bad_row="skip")
         request = ConversionRequest(
-            options=agree_recipe(opened, options, recipe), like=like, on_bad_row="skip",
-            n_threads=n_threads,
+            asked=ConvertOptions(like=None if like is None else locate(like), bad_rows=bad_rows),
+            options=agree_recipe(opened, options, recipe), n_threads=n_threads,
         )  # fmt: skip
         made = ConversionFolder(Path(folder, build.__name__))
         made.prepare(b"{}")

@@ -245,11 +245,9 @@ def read_spill(path: Path) -> tuple[Spill, SpillState]:
 
 
 def _read(path: Path, start: int, size: int) -> bytes:
-    with disk_errors(path), open(path, "rb", buffering=0, opener=regular) as file:
+    with disk_errors(path), open(path, "rb", opener=regular) as file:
         file.seek(max(start, 0))
-        data = b""
-        while len(data) < size and (more := file.read(size - len(data))):
-            data += more
+        data = file.read(size)
     if len(data) != size:
         raise _damage_error(path)
     return data

@@ -261,6 +261,8 @@ def _fit_scale(
     weights: NDArray[np.float64] | None,
 ) -> Calibration:  # fmt: skip
     """Return a calibration with the two numbers of the smallest log loss and a straight line."""
+    import scipy.optimize  # of fitting alone: it takes its time to load
+
     n_others = n_classes - scores.shape[1]
     map_ = STRAIGHT if n_others else Calibration()  # which needs none, since nothing is left over
     z = bases(scores, map_)
@@ -270,20 +272,10 @@ def _fit_scale(
         logs = softmax_logs(z, n_others, float(np.exp(x[0])), float(x[1]))
         return float(np.average(-logs[np.arange(len(logs)), place], weights=weights))
 
-    best = _least(loss, np.array([0.5, 3.0]))
-    return replace(map_, beta=float(np.exp(best[0])), other=float(best[1]))
-
-
-def _least(
-    loss: Callable[[NDArray[np.float64]], float], start: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the two numbers with the smallest loss, searched from others on."""
-    import scipy.optimize  # of fitting alone: it takes its time to load
-
-    best: NDArray[np.float64] = scipy.optimize.minimize(
-        loss, start, method="Nelder-Mead", options={"maxiter": STEPS}
+    best = scipy.optimize.minimize(
+        loss, np.array([0.5, 3.0]), method="Nelder-Mead", options={"maxiter": STEPS}
     ).x
-    return best
+    return replace(map_, beta=float(np.exp(best[0])), other=float(best[1]))
 
 
 def fit_line(

@@ -27,7 +27,7 @@ from streammach.options.types import Amount, Count, Ranker
 from streammach.rows.layouts import How, Shape
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder
-from streammach.system.files.reading import read_small
+from streammach.system.files.reading import read_facts, read_small
 
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20
@@ -205,8 +205,5 @@ def not_a_model(path: Path) -> str | None:
     why = not_folder(path, (DOCUMENT, TENSORS))
     if why is not None:
         return why
-    try:
-        document = from_json(read_small(path / DOCUMENT, MAX_DOCUMENT), dict[str, object])
-    except (ValueError, DiskError, RecursionError):
-        document = {}
+    document = read_facts(path / DOCUMENT, MAX_DOCUMENT)
     return None if document.keys() >= FIELDS else "it is no model that streammach made"

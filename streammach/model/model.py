@@ -49,8 +49,8 @@ from streammach.model.loading import (
 from streammach.model.row_answers import RowAnswers
 from streammach.model.tensors import (
     TensorFile,
+    check_finite,
     damage_error,
-    diverged_error,
     header_bytes,
     write_tensors,
 )
@@ -417,13 +417,3 @@ def folder_of(path: str | os.PathLike[str]) -> Path:
 def disk_bytes(path: str | os.PathLike[str]) -> int:
     """Return the bytes of a model's files, in its own folder or in that of its run."""
     return sum(file.stat().st_size for file in folder_of(path).iterdir() if file.is_file())
-
-
-def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
-    """Raise DivergedError for an array that holds NaN or infinity."""
-    for name, array in arrays.items():
-        if array.dtype.kind == "f":
-            rows = max(1, (4 << 20) // max(1, array[:1].nbytes))
-            for start in range(0, len(array), rows):
-                if not np.isfinite(array[start : start + rows]).all():
-                    raise diverged_error(name)

@@ -79,7 +79,7 @@ def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
         out.write(head)
         for name, array in arrays.items():
             largest = np.zeros(1, np.int64)
-            for piece in _parts(array):
+            for piece in _pieces(array):
                 write = partial(out.write, piece.view(np.uint8).data)
                 both = write, partial(_look, crc, piece, largest)
                 list(in_turn(workers, both))
@@ -94,11 +94,19 @@ def diverged_error(name: str) -> DivergedError:
     return DivergedError(f"the {name} are not finite", hint="Use a smaller --learning-rate.")
 
 
-def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def check_finite(arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise DivergedError for an array that holds NaN or infinity."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not all(np.isfinite(x).all() for x in _pieces(array)):
+            raise diverged_error(name)
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield an array in pieces (n,) of the bytes that one call writes."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    step = PIECE // flat.itemsize
-    yield from (flat[start : start + step] for start in range(0, len(flat), step))
+    for rows in _whole_rows(array):
+        flat = np.ascontiguousarray(rows).reshape(-1)
+        step = PIECE // flat.itemsize
+        yield from (flat[start : start + step] for start in range(0, len(flat), step))
 
 
 def _look(crc: google_crc32c.Checksum, piece: NDArray[Any], largest: NDArray[np.int64]) -> None:

@@ -14,6 +14,7 @@ import platformdirs
 
 from streammach.system.errors import StoreError, UsageError, clean
 from streammach.system.files.cache import Cache
+from streammach.system.files.folders import walk_folder
 from streammach.system.files.objects import MissingObject, RemoteError
 from streammach.system.files.reading import disk_errors, read_small, regular
 from streammach.system.machine import parse_size
@@ -90,13 +91,12 @@ class Folder(Blobs):
         """Raise StoreError if files are missing, foreign, links, or of another size."""
         folder = self.place
         expected, found = {*documents, *files}, set[str]()
-        for parent, folders, inside in os.walk(folder):
-            for name in (*folders, *inside):
-                if os.path.islink(os.path.join(parent, name)):
-                    raise damage_error(folder, f"{clean(name)} is a link")
-            found.update(os.path.relpath(os.path.join(parent, name), folder) for name in inside)
-        names = {Path(name).as_posix() for name in found}
-        for name in sorted(expected ^ names):
+        for name, path in walk_folder(folder):
+            if path.is_symlink():
+                raise damage_error(folder, f"{clean(path.name)} is a link")
+            if not path.is_dir():
+                found.add(name)
+        for name in sorted(expected ^ found):
             raise damage_error(
                 folder, f"{clean(name)} is {'missing' if name in expected else 'foreign'}"
             )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.store.dataset import Dataset
 from streammach.store.root import RootFacts
-from streammach.store.row_totals import Occurrences, RowTotals
+from streammach.store.row_totals import Occurrences
 from streammach.store.writer import StoreWriter
 
 
@@ -22,8 +22,11 @@ def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path
     """
     lists, data = dataset.lists(0, 1), dataset
     labels = None if lists is None else np.uint8 if lists.weights is None else np.float32
-    writer = StoreWriter(folder, data.value_type.type, weighted=data.weighted, labels=labels)
-    counts, totals = Occurrences(data.n_features, data.n_classes), RowTotals(data.root.block_rows)
+    writer = StoreWriter(
+        folder, data.value_type.type, block_rows=data.root.block_rows, weighted=data.weighted,
+        labels=labels,
+    )  # fmt: skip
+    counts = Occurrences(data.n_features, data.n_classes)
     for start, stop in data.block_ranges(len(chosen)):
         some = np.flatnonzero(chosen[start:stop])
         if len(some):
@@ -31,11 +34,10 @@ def copy_rows(dataset: Dataset, folder: Path, chosen: NDArray[np.bool_]) -> Path
             block = replace(block, numbers=data.numbers(start, stop)[some])
             writer.write(writer.encode(writer.append_rows(block)))
             counts.add(block)
-            totals.add(block)
-            totals.pairs.add(block)
+            writer.totals.pairs.add(block)
     writer.add_names("labels", data.labels, counts.labels)
     writer.add_names("features", data.features, counts.features)
     writer.add_columns(data.columns)
     said = {name: getattr(data.root, name) for name in RootFacts.__struct_fields__}
-    writer.finish(RootFacts(**said | totals.facts() | {"rows": writer.n_rows}))
+    writer.finish(RootFacts(**said | writer.totals.facts()))
     return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from streammach.store.writer import (
     array_of,
 )
 from streammach.system.errors import DiskError, StoreError, UsageError, clean
+from streammach.system.files.folders import walk_folder
 from streammach.system.files.reading import read_small, sha256
 
 NO_STORE = "it is no store that streammach made"
@@ -222,11 +222,8 @@ def not_a_store(path: Path) -> str | None:
     known = names_of(*documents)
     if not known:
         return NO_STORE
-    for parent, folders, files in os.walk(path):
-        for name in (*folders, *files):
-            place = Path(parent, name)
-            inside = place.relative_to(path).as_posix()
-            ours = name in folders or (inside in known and place.is_file())
-            if place.is_symlink() or not ours:
-                return f"{clean(inside)} in it was not made by streammach"
+    for name, place in walk_folder(path):
+        ours = place.is_dir() or (name in known and place.is_file())
+        if place.is_symlink() or not ours:
+            return f"{clean(name)} in it was not made by streammach"
     return None

@@ -38,16 +38,22 @@ class _Pool:
     """Room for the decoded rows of some blocks, without `ids` if all have all features."""
 
     def __init__(self, facts: DataFacts, blocks: int, *, ids: bool) -> None:
-        arrays = block_arrays(facts, blocks, ids=ids)
+        shapes = block_arrays(facts, blocks, ids=ids)
         self._row_values = 0 if ids else facts.n_features  # of every row
-        self._arrays = {name: np.empty(count, dtype) for name, (count, dtype) in arrays.items()}
-        self.rows = np.empty(0, np.int64)
+        own = self._arrays = {name: np.empty(n, dtype) for name, (n, dtype) in shapes.items()}
+        lists = None
+        if "label_starts" in own:
+            lists = LabelLists(own["label_starts"], own["label_classes"], own["label_weights"])
+        self._room = RowBlock(
+            indptr=own["indptr"], features=own["features"], values=own["values"],
+            classes=own["classes"], importance=own.get("importance"), labels=lists,
+        )  # fmt: skip
+        self.rows, self.block = np.empty(0, np.int64), self._room  # as `fill` says
 
     def fill(
-        self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64],
-        workers: Workers,
-    ) -> None:  # fmt: skip
-        """Decode rising blocks; ``rows`` then says which rows of the store these are.
+        self, dataset: Dataset, order: RowOrder, blocks: NDArray[np.int64], workers: Workers
+    ) -> None:
+        """Decode rising blocks into `block`; `rows` then says which rows of the store these are.
 
         `blocks` is int64 (b,).
         """
@@ -65,43 +71,33 @@ class _Pool:
         in_pieces(workers, len(ranges), find)
         cuts = -(-workers.n_threads // len(ranges))
         pieces = list(self._pieces(ranges, pointers, cuts, dataset.path))
+        rows = replace(self._room, labels=None)
 
         def decode(first: int, last: int) -> None:
-            for piece in pieces[first:last]:
-                dataset.read_into(*piece)
+            for start, indptr, a, b in pieces[first:last]:
+                dataset.read_into(start, indptr, rows.part(a, b))
 
         in_pieces(workers, len(pieces), decode)
         n = 0
         for start, stop in ranges:
             self._add_labels(n, dataset.lists(start, stop))
             n += stop - start
-        self.rows = order.rows_of(blocks)
+        self.rows, self.block = order.rows_of(blocks), self._room.part(0, n)
 
     def _pieces(
         self, ranges: list[tuple[int, int]], pointers: list[NDArray[np.int64]], cuts: int,
         path: Path,
-    ) -> Iterator[tuple[int, NDArray[np.int64], RowBlock]]:  # fmt: skip
-        """Yield rows of each block in so many pieces: the first one's number, pointers, room."""
-        arrays, n, nnz = self._arrays, 0, 0
+    ) -> Iterator[tuple[int, NDArray[np.int64], int, int]]:  # fmt: skip
+        """Yield rows of each block in so many pieces: the first one, pointers, where they go."""
+        room, n, nnz = self._room, 0, 0
         for (start, stop), indptr in zip(ranges, pointers, strict=True):
             m, last = stop - start, nnz + int(np.ptp(indptr))
-            if last > len(arrays["values"]):
+            if last > len(room.values):
                 raise damage_error(path, "a block has more values than the root says")
-            places = arrays["indptr"][n : n + m + 1]
-            places[:] = indptr + (nnz - indptr[0])
+            room.indptr[n : n + m + 1] = indptr + (nnz - indptr[0])
             for a, b in itertools.pairwise(sorted({m * i // cuts for i in range(cuts + 1)})):
-                rows, values = slice(n + a, n + b), slice(int(places[a]), int(places[b]))
-                some = indptr[a : b + 1]
-                yield start + a, some, self._part(some, rows, values)
+                yield start + a, indptr[a : b + 1], n + a, n + b
             n, nnz = n + m, last
-
-    def _part(self, indptr: NDArray[np.int64], rows: slice, values: slice) -> RowBlock:
-        arrays = self._arrays
-        return RowBlock(
-            indptr=indptr, features=arrays["features"][values], values=arrays["values"][values],
-            classes=arrays["classes"][rows],
-            importance=arrays["importance"][rows] if "importance" in arrays else None,
-        )  # fmt: skip
 
     def _add_labels(self, n: int, lists: LabelLists | None) -> None:
         """Take in the labels of rows behind the first n, where rows have lists of them."""
@@ -114,16 +110,6 @@ class _Pool:
         some = slice(first, first + lists.n_labels)
         self._arrays["label_classes"][some] = lists.classes
         self._arrays["label_weights"][some] = 1 if lists.weights is None else lists.weights
-
-    @property
-    def block(self) -> RowBlock:
-        """The decoded rows."""
-        arrays, n, labels = self._arrays, len(self.rows), None
-        if "label_starts" in arrays:
-            labels = LabelLists(
-                arrays["label_starts"][: n + 1], arrays["label_classes"], arrays["label_weights"]
-            )
-        return replace(self._part(arrays["indptr"][: n + 1], slice(n), slice(None)), labels=labels)
 
 
 class Reader(WaitTimer):
@@ -184,8 +170,9 @@ class Reader(WaitTimer):
         slots = itertools.cycle(self._slots)
         slot = next(slots)
         slot.clear()
-        with closing(Workers(self._batch_threads, "batches")) as workers:
-            for block, chosen in self._pools_from(epoch, start):
+        decoded = work_ahead(self._decode_pools(epoch, start), "decoder", patience=None)
+        with closing(Workers(self._batch_threads, "batches")) as workers, closing(decoded) as pools:
+            for block, chosen in pools:
                 done = 0
                 while done < len(chosen):
                     wanted = min(self._batch_size - slot.n_rows, len(chosen) - done)
@@ -199,23 +186,14 @@ class Reader(WaitTimer):
             if slot.n_rows:
                 yield slot.batch()
 
-    def _pools_from(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
+    def _decode_pools(self, epoch: int, skip: int) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
         """Yield each pool's rows and the order in which they are used, from row `skip` on."""
         groups, first, skip = self._order.pools(epoch, skip)
-        decoded = self._decode_groups(groups[first:], epoch, first)
-        with closing(work_ahead(decoded, "decoder", patience=None)) as pools:
-            for block, chosen in pools:
-                yield block, chosen[skip:]
-                skip = 0
-
-    def _decode_groups(
-        self, groups: list[NDArray[np.int64]], epoch: int, first: int
-    ) -> Iterator[tuple[RowBlock, NDArray[np.int64]]]:
-        """Yield groups of blocks, decoded into one pool after the other, and their order."""
         with closing(Workers(self._threads, "blocks")) as workers:
-            pools = zip(groups, itertools.cycle(self._pools), strict=False)
+            pools = zip(groups[first:], itertools.cycle(self._pools), strict=False)
             for number, (group, pool) in enumerate(pools, first):
                 if not self._kept:
                     pool.fill(self._dataset, self._order, group, workers)
                     self._kept = len(self._pools) == 1
-                yield pool.block, self._order.within(pool.rows, epoch, number)
+                yield pool.block, self._order.within(pool.rows, epoch, number)[skip:]
+                skip = 0

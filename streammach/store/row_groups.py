@@ -53,7 +53,7 @@ def are_documents(dataset: Dataset, rows: RowBlock, groups: NDArray[np.integer])
     _, of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     own, classes = rows.lists.rows, rows.lists.classes
     groups = groups[own]
-    alike = _of_class(dataset, groups, classes, np.ones(len(groups)))
+    alike = _of_class(dataset, groups, classes)
     others = sizes[of][own] - 1
     if dataset.listed:
         chance = 1 - (1 - dataset.label_counts[classes] / dataset.n_rows) ** others
@@ -91,13 +91,13 @@ def _feature_bits(dataset: Dataset) -> NDArray[np.float64]:
 
 
 def _of_class(
-    dataset: Dataset, groups: NDArray[np.integer], classes: NDArray[np.int32],
-    each: NDArray[np.number],
-) -> NDArray[np.float64]:  # fmt: skip
-    """Return the sum of what stands for each row over those of its group and class: (n,)."""
+    dataset: Dataset, groups: NDArray[np.integer], classes: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Return how many rows of its group have the class of each row: (n,)."""
     pairs = groups.astype(np.int64) * (dataset.n_classes + 1) + classes
-    _, of = np.unique(pairs, return_inverse=True)
-    return np.bincount(of, each).astype(np.float64)[of]
+    _, of, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    found: NDArray[np.float64] = counts[of].astype(np.float64)
+    return found
 
 
 def _beyond_chance(

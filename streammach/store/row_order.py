@@ -204,7 +204,8 @@ class OrderReader(WaitTimer):
     def epoch(self, epoch: int, start: int = 0) -> Iterator[RowIdBatch]:
         """Yield the batches of an epoch."""
         waiting = np.zeros(0, np.int64)
-        for rows in self._rows(epoch, start):
+        drawn = work_ahead(self._draw_rows(epoch, start), "orders", patience=None)
+        for rows in self._waited_for(drawn):
             waiting = np.concatenate([waiting, rows])
             while (batch := self._cut(waiting)) is not None:
                 yield batch
@@ -227,15 +228,10 @@ class OrderReader(WaitTimer):
         labels = None if self._labels is None else ends(self._labels[rows])
         return RowIdBatch(rows, ends(self._lengths[rows]), labels)
 
-    def _rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
-        """Yield each pool's rows in the order of training; the next one's is drawn meanwhile."""
+    def _draw_rows(self, epoch: int, skip: int) -> Iterator[NDArray[np.int64]]:
+        """Yield each pool's rows in the order of training."""
         pools, first, skip = self._order.pools(epoch, skip)
-
-        def draw_rows() -> Iterator[NDArray[np.int64]]:
-            for number, blocks in enumerate(pools[first:], first):
-                rows = self._order.rows_of(blocks)
-                yield rows[self._order.within(rows, epoch, number)]
-
-        for rows in self._waited_for(work_ahead(draw_rows(), "orders", patience=None)):
-            yield rows[skip:]
+        for number, blocks in enumerate(pools[first:], first):
+            rows = self._order.rows_of(blocks)
+            yield rows[self._order.within(rows, epoch, number)][skip:]
             skip = 0

@@ -49,15 +49,15 @@ class RowTotals:
     def __init__(self, block_rows: int) -> None:
         self.block_rows = block_rows  # rows of a block
         self.pairs = PairSketch()  # their pairs, which the caller adds
-        self._n_rows, self._listed = 0, False
+        self.n_rows, self._listed = 0, False
         # values and labels of each block, the last of which may not be full, and the most of a row
         self._sums: tuple[list[int], list[int]] = [], []
         self._most = [0, 0]
 
     def add(self, rows: RowBlock) -> None:
         """Count the next rows."""
-        blocks = (self._n_rows + np.arange(rows.n_rows)) // self.block_rows
-        self._n_rows += rows.n_rows
+        blocks = (self.n_rows + np.arange(rows.n_rows)) // self.block_rows
+        self.n_rows += rows.n_rows
         self._add(0, blocks, np.diff(rows.indptr))
         if rows.labels is not None:
             self._listed = True
@@ -75,8 +75,9 @@ class RowTotals:
         (values, labels), nnz = self._sums, sum(self._sums[0])
         longest_list = max(self._most[1], int(self._listed))
         return {
+            "rows": self.n_rows, "block_rows": self.block_rows,
             "nnz": nnz, "max_row_nnz": self._most[0], "max_block_nnz": max(values, default=0),
             "labels": sum(labels), "max_row_labels": longest_list,
-            "max_block_labels": max([longest_list, *labels]), "block_rows": self.block_rows,
+            "max_block_labels": max([longest_list, *labels]),
             "pairs": min(self.pairs.estimate(), nnz * max(1, longest_list)),
         }  # fmt: skip

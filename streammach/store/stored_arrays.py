@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -175,7 +174,6 @@ class ArrayReader:
         self.dtype, self.n_values = dtype, n_values
         self._blobs, self._name, self._files = blobs, name, files
         self._indices: dict[int, NDArray[np.uint64]] = {}
-        self._local = threading.local()
 
     def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return values ``start:stop``, in `out` (stop - start,) if it is given."""
@@ -187,7 +185,7 @@ class ArrayReader:
             if b - a == CHUNK:
                 self._decode(chunk, out[a - start : b - start])
             else:
-                whole = self._scratch()
+                whole = np.empty(CHUNK, self.dtype)
                 self._decode(chunk, whole)
                 out[a - start : b - start] = whole[a - first : b - first]
         return out
@@ -214,13 +212,6 @@ class ArrayReader:
                 self._decode(chunk, whole)
             except StoreError as error:
                 yield error.finding
-
-    def _scratch(self) -> NDArray[Any]:
-        """Return room for a chunk: this thread's, again and again; fresh memory costs more."""
-        if not hasattr(self._local, "chunk"):
-            self._local.chunk = np.empty(CHUNK, self.dtype)
-        room: NDArray[Any] = self._local.chunk
-        return room
 
     def _decode(self, chunk: int, out: NDArray[np.generic]) -> None:
         number = chunk // SHARD_CHUNKS
@@ -277,35 +268,22 @@ class ArrayReader:
 
 
 class ArrayInMemory:
-    """A one-dimensional array in memory, filled from its start, then read like one in a file."""
+    """An array (n,) in memory, filled from its start, then read like one in a file."""
 
-    def __init__(self, dtype: np.dtype[Any] | type[np.generic], room: int) -> None:
-        self._values = np.empty(room, dtype)
-        self.n_values = 0
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> ArrayInMemory:
-        """Return one that is full."""
-        found = cls(values.dtype, 0)
-        found._values, found.n_values = values, len(values)
-        return found
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self._values.dtype
+    def __init__(self, room: NDArray[Any], n_values: int = 0) -> None:
+        self._room, self.n_values, self.dtype = room, n_values, room.dtype
 
     @property
     def values(self) -> NDArray[Any]:
         """All values, which nobody may change."""
-        found = self._values[: self.n_values]
+        found = self._room[: self.n_values]
         found.flags.writeable = False
         return found
 
     def cut(self, values: NDArray[Any]) -> list[NDArray[np.generic]]:
         """Append values, which are cast to the array's type; return that no chunk is to write."""
         stop = self.n_values + len(values)
-        self._values[self.n_values : stop] = values
+        self._room[self.n_values : stop] = values
         self.n_values = stop
         return []
 

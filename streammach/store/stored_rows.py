@@ -81,24 +81,24 @@ class StoredRows:
 
     def pointers(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return where the values of rows ``start:stop`` lie: int64 (n + 1,), checked."""
-        indptr = self._arrays["X/indptr"].read(start, stop + 1)
         root = self.root
-        self._check_pointers("row pointers", indptr, start, root.nnz, root.max_row_nnz)
-        return indptr
+        return self._pointers("X", "row pointers", start, stop, (root.nnz, root.max_row_nnz))
 
-    def _check_pointers(
-        self, what: str, indptr: NDArray[np.int64], start: int, total: int, most: int
-    ) -> None:
-        """Raise StoreError if pointers of rows from `start` on do not lead through an array.
+    def _pointers(
+        self, matrix: str, what: str, start: int, stop: int, sizes: tuple[int, int]
+    ) -> NDArray[np.int64]:
+        """Return pointers of rows; StoreError if they do not lead through the arrays of a matrix.
 
-        It has `total` values, `most` of them in one row.
+        These have so many values, and so many at most in one row.
         """
-        first, last, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
+        indptr: NDArray[np.int64] = self._arrays[f"{matrix}/indptr"].read(start, stop + 1)
+        (total, most), first, last = sizes, int(indptr[0]), int(indptr[-1])
         sound = (start > 0 or first == 0) and (stop < self.root.rows or last == total)
         lengths = np.diff(indptr)
         sound = sound and first >= 0 and last <= total and int(lengths.min(initial=0)) == 0
         sound = sound and int(lengths.max(initial=0)) <= most
         self._check(sound, what, start, stop)
+        return indptr
 
     def _check(self, sound: Any, what: str, start: int, stop: int) -> None:
         if not sound:
@@ -171,10 +171,8 @@ class StoredRows:
 
     def label_pointers(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return where the labels of rows ``start:stop`` lie: int64 (n + 1,), checked."""
-        starts = self._arrays["y/indptr"].read(start, stop + 1)
-        root = self.root
-        self._check_pointers("pointers to labels", starts, start, root.labels, root.max_row_labels)
-        return starts
+        sizes = self.root.labels, self.root.max_row_labels
+        return self._pointers("y", "pointers to labels", start, stop, sizes)
 
     def lists(self, start: int, stop: int) -> LabelLists | None:
         """Return the labels of rows ``start:stop``, where rows have lists of them."""

@@ -1,7 +1,11 @@
-"""Writes a store: arrays, then metadata, the manifest, and last the root: it is complete."""
+"""Writes a store: arrays, then metadata, the manifest, and last the root: it is complete.
+
+Or rows in memory that are read as those of a store are: the same arrays, and no files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,6 +22,7 @@ from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.texts import Texts
 from streammach.store.blobs import FileFacts
 from streammach.store.root import Root, RootFacts
+from streammach.store.row_totals import RowTotals
 from streammach.store.stored_arrays import (
     CHUNK,
     SHARD_CHUNKS,
@@ -53,13 +58,14 @@ class RowsWriter(ABC):
     """Takes in rows in their final order, and names, as the arrays of a store.
 
     `value_type` is uint8 or float32; `labels`, where rows have lists of labels, float32 where these
-    have weights, else uint8.
+    have weights, else uint8. Blocks of the store have `block_rows` rows.
     """
 
     def __init__(
-        self, value_type: type[np.generic], *, weighted: bool, tagged: bool = False,
-        labels: type[np.generic] | None = None,
+        self, value_type: type[np.generic], *, block_rows: int, weighted: bool,
+        tagged: bool = False, labels: type[np.generic] | None = None,
     ) -> None:  # fmt: skip
+        self.totals = RowTotals(block_rows)  # of the rows appended so far
         self._tagged, self._listed = tagged, labels is not None
         self._kinds: dict[str, str] = {}
         types: dict[str, type[np.generic]] = {
@@ -81,16 +87,12 @@ class RowsWriter(ABC):
     def _new(self, name: str, dtype: type[np.generic]) -> ArrayWriter | ArrayInMemory:
         """Return a new array of rows."""
 
-    @property
-    def n_rows(self) -> int:
-        """Rows appended so far."""
-        return int(self._arrays["row"].n_values)
-
     def append_rows(self, rows: RowBlock) -> Chunks:
         """Append rows in their final order; return the chunks that are full, for :meth:`write`."""
         # Ids of features rise within each; values fit the store's type; each row has its number,
         # and its importance and tag where the store has them.
         assert rows.numbers is not None
+        self.totals.add(rows)
         arrays = self._arrays
         more: dict[str, NDArray[np.generic]] = {
             "X/indptr": rows.indptr[1:] + arrays["X/indices"].n_values, "X/indices": rows.features,
@@ -128,6 +130,10 @@ class RowsWriter(ABC):
     @abstractmethod
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         """Add a whole array."""
+
+    def release(self) -> None:
+        """Close the files that are open, if any are, and leave them as they are."""
+        return
 
     @abstractmethod
     def finish(self, facts: RootFacts) -> Root:
@@ -177,7 +183,6 @@ class StoreWriter(RowsWriter):
         self._arrays[name].append(values, self._workers)
 
     def release(self) -> None:
-        """Close the files that are open and leave them as they are."""
         for array in self._arrays.values():
             array.release()
 
@@ -209,6 +214,41 @@ class StoreWriter(RowsWriter):
             what = f"{name} of the store would have {len(document):,} bytes, at most {most:,}"
             raise DataError(f"{what} are read", hint="Convert fewer files or columns at a time.")
         write_atomic(self._folder / name, document)
+
+
+class MemoryWriter(RowsWriter):
+    """Takes in rows and names as a store's writer does, and holds them."""
+
+    def __init__(
+        self, value_type: type[np.generic], *, n_rows: int, nnz: int, n_labels: int, **content: Any
+    ) -> None:
+        self._room = {
+            "X/indptr": n_rows + 1, "X/indices": nnz, "X/data": nnz, "y": n_rows, "row": n_rows,
+            "y/indptr": n_rows + 1, "y/indices": n_labels, "y/data": n_labels, "weight": n_rows,
+        }  # fmt: skip
+        super().__init__(value_type, **content)
+
+    def _new(self, name: str, dtype: type[np.generic]) -> ArrayInMemory:
+        return ArrayInMemory(np.empty(self._room[name], dtype))
+
+    def _add(self, name: str, values: NDArray[Any]) -> None:
+        self._arrays[name] = ArrayInMemory(values, len(values))
+
+    def finish(self, facts: RootFacts) -> Root:
+        """Return the root of the rows, with a digest of all that they are."""
+        content = {**msgspec.structs.asdict(facts), "source": [], "options": {}}
+        digest = hashlib.sha256(msgspec.json.encode(content, order="sorted"))
+        for name, array in sorted(self._arrays.items()):
+            digest.update(f"{name} {array.dtype} {array.n_values}".encode())
+            digest.update(np.ascontiguousarray(array.values).data)
+        return Root(
+            **msgspec.structs.asdict(facts), format=STORE_FORMAT,
+            complete=True, manifest=digest.hexdigest(), check="",
+        )  # fmt: skip
+
+    def content(self, root: Root) -> tuple[dict[str, ArrayInMemory], dict[str, bytes]]:
+        """Return arrays and documents, as of a store; `root` is what :meth:`finish` returned."""
+        return self._arrays, self._documents(root)
 
 
 # As zarr-python writes them, which takes a third of a second to import. A test compares.

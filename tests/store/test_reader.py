@@ -205,7 +205,7 @@ def test_ids_are_checked_although_the_rows_were_read_without(numbered):
     rows = numbered.rows(0, stop).part(start, stop)
     numbered.read_into(start, indptr, replace(rows, features=rows.features[:0]))
     wrong = np.full(numbered.nnz, numbered.n_features, np.int32)
-    numbered._arrays = {**numbered._arrays, "X/indices": ArrayInMemory.of(wrong)}
+    numbered._arrays = {**numbered._arrays, "X/indices": ArrayInMemory(wrong, len(wrong))}
     with pytest.raises(StoreError, match="ids of features of rows 100 to 200 are wrong"):
         numbered.read_into(start, indptr, rows)
 

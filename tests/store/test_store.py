@@ -207,7 +207,7 @@ def test_what_is_no_store_is_refused(tmp_path):
 
 
 def test_rows_with_weights_keep_them(tmp_path):
-    writer = StoreWriter(tmp_path / "s", np.float32, weighted=True)
+    writer = StoreWriter(tmp_path / "s", np.float32, block_rows=100, weighted=True)
     writer.append_rows(RowBlock(
         indptr=np.array([0, 1, 2]), features=np.array([0, 1], np.int32),
         values=np.array([0.5, 2], np.float32), classes=np.array([1, 0], np.int32),

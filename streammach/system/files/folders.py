@@ -24,16 +24,21 @@ CONTENT = "content"
 SCRATCH_TRIES = 5
 
 
+def walk_folder(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield all that is in a folder and in those in it, by its name there; links stay links."""
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            yield path.relative_to(folder).as_posix(), path
+
+
 def check_ours(folder: Path, known: re.Pattern[str]) -> None:
     """Refuse a folder of ours that holds a link, a pipe, or a name that we do not give."""
     wrong = [folder] if os.path.lexists(folder) and not folder.is_dir() else []
     wrong += [folder] if folder.is_symlink() else []
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent, name)
-            plain = (name in folders or path.is_file()) and not path.is_symlink()
-            if not plain or not known.fullmatch(str(path.relative_to(folder))):
-                wrong.append(path)
+    for name, path in walk_folder(folder):
+        plain = (path.is_dir() or path.is_file()) and not path.is_symlink()
+        if not plain or not known.fullmatch(name):
+            wrong.append(path)
     if wrong:
         hint = "Move it away, or name another folder."
         raise UsageError("streammach did not make it", path=wrong[0], hint=hint)

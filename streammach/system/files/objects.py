@@ -68,9 +68,6 @@ class Objects:
         except Exception as error:  # of the library's own kinds
             raise RemoteError(f"it cannot be reached ({_reason(error)})", path=url) from None
 
-    def __repr__(self) -> str:
-        return f"Objects({str(self.url)!r})"
-
     def read(self, name: str, limit: int, sound: Callable[[bytes], bool]) -> bytes:
         """Return a small object whole, or raise MissingObject, RemoteError or DiskError."""
         last = b""

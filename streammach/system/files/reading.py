@@ -10,8 +10,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
+import msgspec
 
 from streammach.system.errors import DiskError, StreammachError
 
@@ -75,6 +77,15 @@ def read_small(path: Path, limit: int) -> bytes:
         if size <= limit:
             return file.read()
     raise DiskError(f"{size:,} bytes, at most {limit:,} expected", path=path)
+
+
+def read_facts(path: Path, limit: int) -> dict[str, Any]:
+    """Return the JSON object in a small file; an empty one where none can be read."""
+    try:
+        found = msgspec.json.decode(read_small(path, limit))
+    except (DiskError, msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def sha256(pieces: Iterable[Buffer]) -> str:

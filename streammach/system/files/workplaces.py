@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from streammach.system.errors import DiskError, UsageError
+from streammach.system.errors import UsageError
 from streammach.system.files.destinations import check_place
 from streammach.system.files.folders import MARKER, make_folder
-from streammach.system.files.reading import read_small
+from streammach.system.files.reading import read_facts
 from streammach.system.files.writing import write_atomic
 
 MAX_MARKER = 64 << 10
@@ -55,12 +55,8 @@ class Workplace:
 
     def facts(self) -> Mapping[str, object] | None:
         """Return what the marker says; None without one of this kind."""
-        try:
-            found = msgspec.json.decode(read_small(self.path / MARKER, MAX_MARKER))
-        except (DiskError, msgspec.DecodeError, RecursionError):
-            return None
-        ours = isinstance(found, dict) and found.get("streammach") == self.kind
-        return found if ours else None
+        found = read_facts(self.path / MARKER, MAX_MARKER)
+        return found if found.get("streammach") == self.kind else None
 
     def open(self, **facts: object) -> None:
         """Make the folder and its marker; `facts` are added to what that says."""

@@ -144,7 +144,7 @@ class Build:
         )  # fmt: skip
         if not spills and not self._request.memory_bytes:
             check_free(self._folder.folder, tally.nnz * STORE_BYTES_PER_VALUE, "the store")
-        writer = self._writer(tally, int(features.counts.sum()), workers)
+        writer = self._writer(tally, int(features.counts.sum()))
         try:
             if spills:
                 room = self._room_beside(labels, features, tally)
@@ -171,7 +171,7 @@ class Build:
             raise DataError(f"no feature occurs in {least:,} rows: --min-rows {least}", path=place)
         return frequent
 
-    def _writer(self, tally: Tally, nnz: int, workers: Workers) -> StoreWriter | MemoryWriter:
+    def _writer(self, tally: Tally, nnz: int) -> StoreWriter | MemoryWriter:
         types, labels = value_type(tally), None
         if tally.listed:
             labels = np.float32 if tally.label_weights else np.uint8
@@ -182,8 +182,7 @@ class Build:
             return MemoryWriter(
                 types, n_rows=tally.rows, nnz=tally.nnz, n_labels=tally.labels, **content
             )
-        content |= {"tagged": tally.tagged, "workers": workers}
-        return StoreWriter(self._folder.store, types, **content)
+        return StoreWriter(self._folder.store, types, tagged=tally.tagged, **content)
 
     def _room_beside(self, labels: RankedNames, features: RankedNames, tally: Tally) -> RowBuffer:
         names = sum(r.names.n_bytes + r.counts.nbytes + r.rank.nbytes for r in (labels, features))

@@ -7,12 +7,10 @@ reads the result.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -27,7 +25,6 @@ from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.system.errors import DivergedError, ModelError, clean
 from streammach.system.files.reading import PIECE, disk_error, regular
 from streammach.system.files.writing import Writer
-from streammach.system.threads import Workers, in_turn
 
 DType = Literal["F32", "I64", "I32", "I16", "I8", "U8"]
 DTYPES: dict[DType, Any] = {
@@ -69,20 +66,16 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> TensorFile:
-    """Write arrays to a file, whole or not at all, or raise DiskError, or DivergedError.
-
-    While a piece is written, another thread looks at its numbers, which have to be finite.
-    """
+    """Write arrays to a file, whole or not at all; or DiskError, DivergedError: not all finite."""
     head = header_bytes(arrays)
     crc = google_crc32c.Checksum(head)
-    with Writer(path) as out, contextlib.closing(Workers(2, "sums")) as workers:
+    with Writer(path) as out:
         out.write(head)
         for name, array in arrays.items():
             largest = np.zeros(1, np.int64)
             for piece in _pieces(array):
-                write = partial(out.write, piece.view(np.uint8).data)
-                both = write, partial(_look, crc, piece, largest)
-                list(in_turn(workers, both))
+                out.write(piece.view(np.uint8).data)
+                _look(crc, piece, largest)
             if largest[0] >= INFINITE:
                 raise diverged_error(name)
         out.commit()

@@ -69,8 +69,11 @@ class RowOrder:
         # n_blocks, pool_blocks: blocks that hold these, and blocks of a pool
         self.n_blocks = -(-self.end // facts.block_rows)
         self.pool_blocks = min(pool_blocks, self.n_blocks)
-        self._free = [self._free_rows(block) for block in range(self.n_blocks)]
-        self.n_rows = sum(self._free)  # rows of an epoch
+        starts = np.arange(0, self.end, facts.block_rows)
+        self._free = np.minimum(facts.block_rows, self.end - starts)  # rows of each block
+        if held is not None:
+            self._free -= np.add.reduceat(held[: self.end], starts, dtype=np.int64)
+        self.n_rows = int(self._free.sum())  # rows of an epoch
 
     def pools(self, epoch: int, skip: int) -> tuple[list[NDArray[np.int64]], int, int]:
         """Return where an epoch goes on."""
@@ -78,7 +81,7 @@ class RowOrder:
         size = self.pool_blocks
         pools = [np.sort(blocks[i : i + size]) for i in range(0, len(blocks), size)]
         first = 0
-        while first < len(pools) and skip >= (rows := sum(self._free[b] for b in pools[first])):
+        while first < len(pools) and skip >= (rows := int(self._free[pools[first]].sum())):
             skip, first = skip - rows, first + 1
         return pools, first, skip
 
@@ -99,12 +102,6 @@ class RowOrder:
         order = permutation(len(rows), self._seed, epoch, ROWS_STREAM, pool)
         order = order[rows[order] < self.end]
         return order if self._held is None else order[~self._held[rows[order]]]
-
-    def _free_rows(self, block: int) -> int:
-        start = block * self._block_rows
-        stop = min(start + self._block_rows, self.end)
-        held = int(self._held[start:stop].sum()) if self._held is not None else 0
-        return stop - start - held
 
 
 def block_batches(

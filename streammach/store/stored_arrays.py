@@ -25,7 +25,6 @@ from streammach.system.errors import StoreError, clean
 from streammach.system.files.folders import make_folder
 from streammach.system.files.reading import disk_errors, handle_pieces, sha256
 from streammach.system.files.writing import Writer
-from streammach.system.threads import Workers, in_pieces
 
 CHUNK = 1 << 16  # values
 SHARD_CHUNKS = 256
@@ -111,17 +110,10 @@ class ArrayWriter:
         self.n_values += len(values)
         return full
 
-    def append(self, values: NDArray[np.generic], workers: Workers | None = None) -> None:
+    def append(self, values: NDArray[np.generic]) -> None:
         """Append values, which are cast to the array's type, or raise DiskError."""
-        full = self.cut(values)
-        bodies = [b""] * len(full)
-
-        def encode(first: int, last: int) -> None:
-            bodies[first:last] = [encode_chunk(self.dtype, chunk) for chunk in full[first:last]]
-
-        in_pieces(workers, len(full), encode)
-        for body in bodies:
-            self.write(body)
+        for chunk in self.cut(values):
+            self.write(encode_chunk(self.dtype, chunk))
 
     def close(self) -> None:
         """Write what is left; the last chunk is filled up with zeros."""

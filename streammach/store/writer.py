@@ -35,7 +35,6 @@ from streammach.system.errors import DataError
 from streammach.system.files.folders import make_folder
 from streammach.system.files.reading import sha256
 from streammach.system.files.writing import write_atomic
-from streammach.system.threads import Workers
 
 Chunks = list[tuple[ArrayWriter, NDArray[np.generic]]]  # that are full
 Bodies = list[tuple[ArrayWriter, bytes]]
@@ -167,11 +166,8 @@ class RowsWriter(ABC):
 class StoreWriter(RowsWriter):
     """Writes the arrays of a store into a folder, then what makes it a store."""
 
-    def __init__(
-        self, folder: Path, value_type: type[np.generic], *, workers: Workers | None = None,
-        **content: Any,
-    ) -> None:  # fmt: skip
-        self._folder, self._workers = folder, workers
+    def __init__(self, folder: Path, value_type: type[np.generic], **content: Any) -> None:
+        self._folder = folder
         make_folder(folder)
         super().__init__(value_type, **content)
 
@@ -180,7 +176,7 @@ class StoreWriter(RowsWriter):
 
     def _add(self, name: str, values: NDArray[np.generic]) -> None:
         self._arrays[name] = ArrayWriter(self._folder / name, values.dtype)
-        self._arrays[name].append(values, self._workers)
+        self._arrays[name].append(values)
 
     def release(self) -> None:
         for array in self._arrays.values():

@@ -130,7 +130,7 @@ class Stages:
             self._expected |= known
             self._sure |= known.keys()
 
-    def begin(self, name: str, *, total: float = 0.0) -> None:
+    def begin(self, name: str) -> None:
         """End the present stage and begin another one, unless it is under way."""
         with self._lock:
             if self._whole:
@@ -140,7 +140,7 @@ class Stages:
                 names = list(self._expected)
                 for passed in names[: names.index(name)] if name in names else ():
                     del self._expected[passed]
-                self._present = _Present(name, self._clock.now(), total=total)
+                self._present = _Present(name, self._clock.now())
                 self._tell("begin")
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)

@@ -14,7 +14,7 @@ import select
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -220,29 +220,25 @@ def find_in_head(
 ) -> T | None:
     """Return what is found in the first bytes of a text; it reads more where it must."""
     found, whole = None, False
-    while found is None and not whole:
-        text, ended = _first_bytes(path, raw, n_bytes)
-        whole = ended or n_bytes >= MAX_LINE
-        found = look(text, whole)
-        n_bytes *= GROWS
+    with text_errors(path), RawFile(path) if raw is None else nullcontext(raw) as file:
+        while found is None and not whole:
+            text, ended = _first_bytes(path, file, n_bytes)
+            whole = ended or n_bytes >= MAX_LINE
+            found = look(text, whole)
+            n_bytes *= GROWS
     return found
 
 
-def _first_bytes(path: Path, raw: RawFile | None, n_bytes: int) -> tuple[bytes, bool]:
+def _first_bytes(path: Path, raw: RawFile, n_bytes: int) -> tuple[bytes, bool]:
     """Return the first bytes of a text, and whether these are all of it."""
-    with text_errors(path):
-        if raw is not None:
-            head = raw.head(n_bytes)
-        else:
-            with open(path, "rb") as file:
-                head = file.read(n_bytes)
-        check_packed(head, path)
-        text, whole = head, len(head) < n_bytes and (raw is None or raw.ended)
-        if head.startswith(GZIP_MAGIC):
-            text, _, ended = unpack_head(head, n_bytes)
-            if whole and not ended and len(text) < n_bytes:
-                raise EOFError
-            whole = whole and ended
+    text = head = raw.head(n_bytes)
+    check_packed(head, path)
+    whole = len(head) < n_bytes and raw.ended
+    if head.startswith(GZIP_MAGIC):
+        text, _, ended = unpack_head(head, n_bytes)
+        if whole and not ended and len(text) < n_bytes:
+            raise EOFError
+        whole = whole and ended
     return without_mark(text, path), whole
 
 

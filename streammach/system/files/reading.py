@@ -96,13 +96,6 @@ def sha256(pieces: Iterable[Buffer]) -> str:
     return digest.hexdigest()
 
 
-def in_pieces(data: Buffer) -> Iterator[memoryview]:
-    """Yield bytes in pieces of bounded size, without copying them."""
-    view = memoryview(data).cast("B")
-    for start in range(0, len(view), PIECE):
-        yield view[start : start + PIECE]
-
-
 def file_pieces(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces, or raise DiskError."""
     with disk_errors(path), open(path, "rb", buffering=0) as file:

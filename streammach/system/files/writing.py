@@ -14,7 +14,7 @@ import re
 import secrets
 from pathlib import Path
 
-from streammach.system.files.reading import Buffer, disk_errors, in_pieces, regular
+from streammach.system.files.reading import PIECE, Buffer, disk_errors, regular
 from streammach.system.linux import sync
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # names that Writer gives by itself
@@ -63,12 +63,11 @@ class Writer:
 
     def write(self, data: Buffer) -> None:
         """Append bytes; all of them are written or DiskError is raised."""
+        rest = memoryview(data).cast("B")
         with disk_errors(self.path):
-            for piece in in_pieces(data):
-                rest = piece
-                while len(rest):
-                    rest = rest[os.write(self._open_handle(), rest) :]
-                self.size += len(piece)
+            while len(rest):
+                n = os.write(self._open_handle(), rest[:PIECE])
+                self.size, rest = self.size + n, rest[n:]
 
     def commit(self) -> None:
         """Sync the file and give it its name; the folder is synced too."""

@@ -107,8 +107,9 @@ def evaluate(
         confusions=options.confusions,
     )  # fmt: skip
     room = room_before(
-        run, "evaluate", store, request.best, options=source, beside=request.beside, **vars(device)
-    )
+        run, request.task, store, request.cells(), options=source, beside=request.beside,
+        **vars(device),
+    )  # fmt: skip
     with ProgressBar(progress, {"evaluate": "rows"}) as shown, ExitStack() as opened:
         shown("open", 0, 0)
         if elsewhere is None:

@@ -253,13 +253,13 @@ def _warn_unknown(word: str, labels: Mapping[str, None]) -> None:
     warnings.warn(f"the model does not know {many}, left out: {some}: {word}", stacklevel=3)
 
 
-def labels_in(labels: LabelFile, most_bytes: int) -> tuple[Any, ...]:
-    """Return labels, or those of a file with one in each line, of at most so many bytes.
+def labels_in(labels: LabelFile | None, most_bytes: int) -> tuple[Any, ...] | None:
+    """Return labels, if any, or those of a file with one in each line, of at most so many bytes.
 
     Raises UsageError for a file without a label, DataError, DiskError or BudgetError.
     """
     if not isinstance(labels, str | os.PathLike):
-        return tuple(labels)
+        return None if labels is None else tuple(labels)
     found, n_bytes = list[bytes](), 0
     for lines in text_lines(labels):
         if max(map(len, lines), default=0) > MAX_NAME:

@@ -93,7 +93,7 @@ def diagnose(
     place, seen = locate(path), InputCounts()
     with Predictor(model, threads=threads, memory=memory) as predictor:
         beside = REQUEST.beside(model.spec.n_classes)
-        room = predictor.room("report", path, REQUEST.best, beside=beside)
+        room = predictor.room("report", path, REQUEST.cells(), beside=beside)
         first = _first_rows(model, place, room, rows, seen)
         sums = sum_metrics(predictor, first, REQUEST, path, lambda n: tell("rank", n, rows))
         if not seen.rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -27,7 +27,7 @@ from streammach.options.reported import FigureTable, Reported
 from streammach.options.types import Estimator, Ranker, Transform
 from streammach.prediction.by_class import Confusion, EachClass, Slices
 from streammach.prediction.inputs import InputCounts, rows_of
-from streammach.prediction.metric_table import EvaluationRequest, MetricSums
+from streammach.prediction.metric_table import BlockSums, EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B, F1, Decile, SetMetrics
 from streammach.prediction.options import EvaluateOptions, ListedRowOptions
 from streammach.prediction.predictor import Predictor
@@ -241,7 +241,7 @@ def evaluate(
         model = predictor.model
         beside = request.beside(model.spec.n_classes)
         room = predictor.room(
-            "evaluate", None if in_memory else place, request.best, options, beside
+            "evaluate", None if in_memory else place, request.cells(), options, beside
         )
         if in_memory:
             blocks = room.cut(_labelled_rows(predictor, path, seen, bad_rows))
@@ -264,12 +264,20 @@ def sum_metrics(
     path: str | os.PathLike[str], report: Callable[[int], None] = lambda n_rows: None,
 ) -> MetricSums:  # fmt: skip
     """Return what the rows of an input add up to."""
-    sums, n_rows = MetricSums(predictor.model, request), 0
-    for block in blocks:
-        sums.add(sums.count(rank_rows(predictor, block, request.most, path)))
-        n_rows += block.n_rows
-        report(n_rows)
+    sums = MetricSums(predictor.model, request)
+    for more in count_blocks(predictor, sums, blocks, path):
+        sums.add(more)
+        report(int(sums["rows"][0]))
     return sums
+
+
+def count_blocks(
+    predictor: Predictor, sums: MetricSums, blocks: Iterable[RowBlock],
+    path: str | os.PathLike[str],
+) -> Generator[BlockSums, None, None]:  # fmt: skip
+    """Yield what each block of an input adds."""
+    for block in blocks:
+        yield sums.count(rank_rows(predictor, block, sums.request.most, path))
 
 
 def _labelled_rows(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ from streammach.prediction.metrics import (
     tenths,
 )
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
+from streammach.prediction.room import Task
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.system.errors import UsageError
 
@@ -69,6 +70,8 @@ Fields = Mapping[str, Any]  # of an evaluation
 class EvaluationRequest:
     """What to measure."""
 
+    task: ClassVar[Task] = "evaluate"
+    some_labels: ClassVar[bool] = False  # whether only some of the labels may be said
     # probability from which on a label is predicted, or the best one of rows with one label
     threshold: float = LIKELY
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
@@ -84,9 +87,8 @@ class EvaluationRequest:
         if wrong:
             raise UsageError(f"{wrong[0]} is not a number from 1 to {MOST_AT:,}: --at")
 
-    @property
-    def best(self) -> int:
-        """How many best classes of a row the memory has to hold, their metrics included."""
+    def cells(self) -> int:
+        """Return how many best classes of a row the memory has to hold, with their metrics."""
         return max([CANDIDATES, *(2 * k for k in self.at)])
 
     @property

@@ -23,7 +23,7 @@ from streammach.options.annotated import check_options
 from streammach.options.model_spec import ModelSpec
 from streammach.options.option_fields import add_parameters
 from streammach.options.types import Ranker
-from streammach.prediction.allowed import LabelFile
+from streammach.prediction.allowed import LabelFile, labels_in
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
 from streammach.prediction.output import OUTPUT_FORMATS, AnswerShape, ByteFile, OutputFormat, Write
@@ -37,6 +37,7 @@ from streammach.system.files.raw_text import is_piped
 from streammach.system.files.reading import PIECE, disk_error, disk_errors
 from streammach.system.files.urls import locate
 from streammach.system.files.writing import Writer
+from streammach.system.machine import budget
 from streammach.system.progress import ProgressBar, Wanted, for_stream
 from streammach.system.threads import work_ahead
 
@@ -121,13 +122,15 @@ def predict(
     began = time.monotonic()
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
     spec = None if buckets is None else _hashed_spec(predictor)
-    request = PredictionRequest.of(
-        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory,
+    table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
+    most_bytes = budget(memory).most
+    request = PredictionRequest(
+        k=k, threshold=threshold, probabilities=probabilities, explain=explain,
+        only=labels_in(only, most_bytes), never=labels_in(never, most_bytes),
         n_columns=0 if spec is None else spec.n_columns,
     )  # fmt: skip
-    table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     output = output_of(table, out_format)
-    beside = output.beside | request.beside
+    beside = output.beside | request.beside(0)
     reads = [locate(path), *([] if folder is None else [folder])]
     goal = target(table, force=force, inputs=[*reads])
     if isinstance(goal, Destination):
@@ -145,7 +148,7 @@ def predict(
         room = None
         if folder is not None:
             room = room_before(
-                folder, "predict", path, request.cells, memory=memory, device=device,
+                folder, "predict", path, request.cells(), memory=memory, device=device,
                 threads=threads, options=options, beside=beside, some_labels=request.some_labels,
             )  # fmt: skip
         if not isinstance(predictor, Predictor):
@@ -154,9 +157,8 @@ def predict(
             predictor = stack.enter_context(opened)
         allowed = predictor.limit_labels(request.only, request.never)
         if room is None or allowed is not None:
-            more = 0 if allowed is None else max(0, allowed.n_to_rank(k) - request.best)
             room = predictor.room(
-                "predict", path, request.cells + more, options, beside,
+                "predict", path, request.cells(allowed), options, beside,
                 some_labels=allowed is not None,
             )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from streammach.model.calibration import CANDIDATES
 from streammach.model.model import Model
-from streammach.prediction.allowed import Allowed, LabelFile, bytes_of, labels_in
-from streammach.prediction.explain import LINES, WORK_BYTES
+from streammach.prediction.allowed import Allowed, bytes_of
+from streammach.prediction.explain import LINES, WORK_BYTES, reason_type
 from streammach.prediction.output import AnswerShape
-from streammach.prediction.room import CELL_BYTES
-from streammach.system.machine import budget
+from streammach.prediction.room import CELL_BYTES, Task
 
 BUCKET_BYTES = 20  # of a bucket's probability: of ranked, sorted and written rows, and work
 
@@ -20,6 +21,7 @@ BUCKET_BYTES = 20  # of a bucket's probability: of ranked, sorted and written ro
 class PredictionRequest:
     """What is wanted of each row."""
 
+    task: ClassVar[Task] = "predict"
     k: int  # most classes a row
     threshold: float | None = None  # the least probability of a label that is given
     probabilities: bool = False  # whether probabilities stand in place of scores
@@ -28,19 +30,6 @@ class PredictionRequest:
     never: tuple[Any, ...] | None = None
     explain: int = 0  # features that raise a score, and that lower it, which are given at most
     n_columns: int = 0  # R*B of the bucket probabilities that are given; 0 without these
-
-    @classmethod
-    def of(
-        cls, k: int, threshold: float | None, only: LabelFile | None, never: LabelFile | None, *,
-        probabilities: bool, explain: int = 0, memory: str | int | None = None, n_columns: int = 0,
-    ) -> PredictionRequest:  # fmt: skip
-        """Return what is wanted; labels are read within the memory, or an error is raised."""
-        most = budget(memory).most
-        named = [None if one is None else labels_in(one, most) for one in (only, never)]
-        return cls(
-            k=k, threshold=threshold, probabilities=probabilities, only=named[0], never=named[1],
-            explain=explain, n_columns=n_columns,
-        )  # fmt: skip
 
     @property
     def some_labels(self) -> bool:
@@ -59,23 +48,26 @@ class PredictionRequest:
         found = {name: getattr(self, name) for name in names}
         return {"k": self.k, "buckets": self.n_columns > 0, **found}
 
-    @property
-    def best(self) -> int:
-        """Classes that are ranked of each row."""
-        return max(self.k, CANDIDATES) if self.calibrated else self.k
-
-    @property
-    def cells(self) -> int:
-        """Cells of a row: classes that are ranked, two for what adds to the score of each."""
+    def cells(self, allowed: Allowed | None = None) -> int:
+        """Return cells of a row: classes that are ranked, two for what adds to a score of each."""
+        ranked = self.k if allowed is None else allowed.n_to_rank(self.k)
+        ranked = max(ranked, CANDIDATES) if self.calibrated else ranked
         explained = 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
-        return self.best + explained + -(-BUCKET_BYTES * self.n_columns // CELL_BYTES)
+        return ranked + explained + -(-BUCKET_BYTES * self.n_columns // CELL_BYTES)
 
-    @property
-    def beside(self) -> dict[str, int]:
-        """Memory that explaining and files of labels take, by name."""
+    def beside(self, n_classes: int) -> dict[str, int]:
+        """Return the memory that explaining and files of labels take, by name."""
+        del n_classes
         files = bytes_of((*(self.only or ()), *(self.never or ())))
         found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
         return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
+
+    def record_type(self, k: int) -> np.dtype[Any]:
+        """Return how a row is held with the bytes of its tag, while rows are put in order."""
+        best: list[Any] = [("ids", "i4", (k,)), ("scores", "f4", (k,))]
+        best += [("reasons", reason_type(self.explain), (k,))] * (self.explain > 0)
+        best += [("buckets", "f4", (self.n_columns,))] * (self.n_columns > 0)
+        return np.dtype([("rows", "i8"), ("tag", "i4"), *best])
 
     def shape(self, model: Model, allowed: Allowed | None) -> AnswerShape:
         """Return what all rows of the table have in common."""

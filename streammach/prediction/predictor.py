@@ -335,7 +335,7 @@ class Predictor:
             self.scorers, blocks, request, allowed, None if order is None else report
         )
         if order is not None:
-            record = Predictions.record_type(k, request.explain, request.n_columns)
+            record = request.record_type(k)
             parts = in_source_order(parts, order, record, room.sorted_bytes, beside)
         return room.keep_kernels_after(parts)
 

@@ -21,7 +21,7 @@ from streammach.options.estimators import BLEND
 from streammach.options.reported import Reported
 from streammach.options.types import Ranker
 from streammach.prediction.allowed import Allowed, KnownLabels
-from streammach.prediction.explain import Explainer, reason_type
+from streammach.prediction.explain import Explainer
 from streammach.prediction.ranking import (
     ClassScorer,
     Top,
@@ -93,14 +93,6 @@ class Predictions(Reported):
         """Return what is predicted of rows."""
         assert block.numbers is not None, "it is read with them"
         return cls(block.numbers, best.ids, best.values, block.tags, best.reasons, best.buckets)
-
-    @staticmethod
-    def record_type(k: int, explain: int = 0, n_columns: int = 0) -> np.dtype[Any]:
-        """Return how a row is held with the bytes of its tag, while rows are put in order."""
-        best: list[Any] = [("ids", "i4", (k,)), ("scores", "f4", (k,))]
-        best += [("reasons", reason_type(explain), (k,))] * (explain > 0)
-        best += [("buckets", "f4", (n_columns,))] * (n_columns > 0)
-        return np.dtype([("rows", "i8"), ("tag", "i4"), *best])
 
     def _line(self) -> str:
         n, k = self.ids.shape

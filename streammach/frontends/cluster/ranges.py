@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streammach.frontends.cluster.running_tasks import FURTHER, in_turn
-from streammach.frontends.cluster.worker import RangeResult, RowsTask, do_range, document_digest
+from streammach.frontends.cluster.worker import RowsTask, do_range, document_digest
 from streammach.frontends.cluster.workers import ClusterWorkers, check_installed
 from streammach.model.model import Model, folder_of
 from streammach.options.annotated import check_options
-from streammach.prediction.allowed import KnownLabels, LabelFile
+from streammach.prediction.allowed import KnownLabels, LabelFile, labels_in
 from streammach.prediction.evaluate import Evaluation, evaluation_of
 from streammach.prediction.inputs import InputCounts, is_store
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
@@ -24,14 +25,13 @@ from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.order import Order, in_source_order, source_order
 from streammach.prediction.predict import UNITS, Predicted, output_of, target, write_table
 from streammach.prediction.prediction_request import PredictionRequest
-from streammach.prediction.room import NOTHING, Task, room_before
-from streammach.prediction.scorer_sum import Predictions
+from streammach.prediction.room import NOTHING, room_before
 from streammach.store.dataset import Dataset
 from streammach.system.errors import UsageError, clean
 from streammach.system.files.destinations import Destination
 from streammach.system.files.raw_text import is_piped
 from streammach.system.files.urls import absolute, locate
-from streammach.system.machine import size_text
+from streammach.system.machine import budget, size_text
 from streammach.system.progress import ProgressBar, Wanted
 
 if TYPE_CHECKING:
@@ -94,44 +94,34 @@ def predict(
     check_options(predict.__annotations__, locals())
     began = time.monotonic()
     check_installed()
-    request = PredictionRequest.of(
-        k, threshold, only, never, probabilities=probabilities, explain=explain, memory=memory
-    )
-    table = Path(os.path.abspath(out))
+    most_bytes, table = budget(memory).most, Path(os.path.abspath(out))
+    request = PredictionRequest(
+        k=k, threshold=threshold, probabilities=probabilities, explain=explain,
+        only=labels_in(only, most_bytes), never=labels_in(never, most_bytes),
+    )  # fmt: skip
     output = output_of(table, out_format)
     store, folder = absolute(store), folder_of(os.path.abspath(run))
     goal = target(table, force=force, inputs=[locate(store), folder])
     if not isinstance(goal, Destination):
         raise UsageError("a cluster writes to a file: --out", path=table)
-    site = Site.of(client, store, folder, request, memory,
-                   beside=output.beside | request.beside)  # fmt: skip
+    site = Site.of(client, store, folder, request, memory, beside=output.beside)
     model, room = Model.load(folder), site.task.room
     allowed = KnownLabels(model).limit_labels(request.only, request.never)
     shape, seen = request.shape(model, allowed), InputCounts(total=site.order.n_rows)
-    record = Predictions.record_type(shape.k, explain)
+    record = request.record_type(shape.k)
     # What was ranked and has not come into its order takes no more than what is brought into it.
     room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
     most = min(MOST_ROWS, room_of_one // site.order.row_bytes(record))
     unit = room.rows if model.dense else min(room.rows, LEAST_ROWS)
     pieces = site.cut(ranges, most, unit)
-    with ProgressBar(progress, UNITS) as told, closing(site.results(pieces, tell)) as results:
-        told("predict", 0, seen.total)
-
-        def parts() -> Iterator[Predictions]:
-            for done in results:
-                yield from done.predicted
-                _add(seen, done.seen)
-                told("predict", seen.rows, seen.total)
-
-        ordered = in_source_order(parts(), site.order, record, room.sorted_bytes, goal.path)
+    with (
+        ProgressBar(progress, UNITS) as told,
+        closing(site.work(pieces, seen, partial(told, "predict"), tell)) as parts,
+    ):
         write_table(
-            ordered,
-            goal,
-            output,
-            shape,
-            report=lambda n: told("write", n, seen.total),
-            at_once=True,
-        )
+            in_source_order(parts, site.order, record, room.sorted_bytes, goal.path),
+            goal, output, shape, report=lambda n: told("write", n, seen.total), at_once=True,
+        )  # fmt: skip
     return Predicted(
         out=str(out), n_rows=seen.rows, k=shape.k,
         estimator=model.calibrated_ranking if request.calibrated else model.estimator,
@@ -183,17 +173,16 @@ def evaluate(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
         by_class=by_class, confusions=confusions,
     )  # fmt: skip
-    site = Site.of(client, store, folder, wanted, memory, estimator, wanted.beside)
+    site = Site.of(client, store, folder, wanted, memory, estimator)
     pieces = site.cut(ranges, MOST_ROWS, site.task.room.rows)
     model, seen = Model.load(folder), InputCounts(total=site.order.n_rows)
     sums = MetricSums(model, wanted)
-    with ProgressBar(progress, "rows") as told, closing(site.results(pieces, tell)) as results:
-        told("evaluate", 0, 0)
-        for done in results:
-            for more in done.measured:
-                sums.add(more)
-            _add(seen, done.seen)
-            told("evaluate", seen.rows, seen.total)
+    with (
+        ProgressBar(progress, "rows") as told,
+        closing(site.work(pieces, seen, partial(told, "evaluate"), tell)) as blocks,
+    ):
+        for more in blocks:
+            sums.add(more)
     found = evaluation_of(sums, seen, estimator or model.estimator)
     return replace(found, seconds=time.monotonic() - began)
 
@@ -212,7 +201,7 @@ class Site:
     def of(
         cls, client: Client, store: str, model: Path, wanted: PredictionRequest | EvaluationRequest,
         memory: str | int | None, estimator: str | None = None,
-        beside: Mapping[str, int] | Callable[[int], Mapping[str, int]] = NOTHING,
+        beside: Mapping[str, int] = NOTHING,
     ) -> Site:  # fmt: skip
         """Look at a store and at the workers; refuse what they cannot do."""
         path = locate(store)
@@ -227,14 +216,12 @@ class Site:
             digest = data.digest
         order = source_order(path)
         assert order is not None, "it is a store"
-        what: Task = "evaluate"
-        workers, best, some = ClusterWorkers(client), wanted.best, False
-        if isinstance(wanted, PredictionRequest):
-            what, best, some = "predict", wanted.cells, wanted.some_labels
+        workers = ClusterWorkers(client)
         room = room_before(
-            model, what, path, best, memory=memory, device="cpu",
-            threads=max(client.nthreads().values(), default=1), beside=beside,
-            some_labels=some,
+            model, wanted.task, path, wanted.cells(), memory=memory, device="cpu",
+            threads=max(client.nthreads().values(), default=1),
+            beside=lambda n_classes: {**beside, **wanted.beside(n_classes)},
+            some_labels=wanted.some_labels,
         )  # fmt: skip
         able = workers.able(room.projected_bytes, "a range of rows")
         task = RowsTask(
@@ -254,16 +241,21 @@ class Site:
         n = RANGES_A_WORKER * self.n_workers if wanted is None else wanted
         return cuts(self.order.n_rows, max(n, least), unit)
 
-    def results(
-        self, pieces: list[tuple[int, int]], tell: Tell | None
-    ) -> Generator[RangeResult, None, None]:
-        """Yield what workers say of ranges, in order; tell in the end what each of them did."""
+    def work(
+        self, pieces: list[tuple[int, int]], seen: InputCounts,
+        report: Callable[[int, int], object], tell: Tell | None,
+    ) -> Generator[Any, None, None]:  # fmt: skip
+        """Yield what workers say of the blocks of ranges, in order; tell what each of them did."""
         peaks: dict[str, list[int]] = {}
+        report(0, seen.total)
         calls = [(f"rows-{i + 1}", do_range, (self.task, *piece)) for i, piece in enumerate(pieces)]
         with closing(in_turn(self.client, calls, self.able)) as results:
             for done in results:
                 peaks.setdefault(done.worker, []).append(done.peak_bytes)
-                yield done
+                yield from done.blocks
+                seen.rows += done.seen.rows
+                seen.unknown_values += done.seen.unknown_values
+                report(seen.rows, seen.total)
         for worker, own in sorted(peaks.items()):
             if tell is not None:
                 tell(
@@ -278,9 +270,3 @@ def cuts(n_rows: int, n: int, unit: int) -> list[tuple[int, int]]:
     n = max(min(n, units), 1)
     edges = [min(units * i // n * unit, n_rows) for i in range(n + 1)]
     return [*itertools.pairwise(edges)]
-
-
-def _add(seen: InputCounts, more: InputCounts) -> None:
-    """Add what was met in a range to what was met before it."""
-    seen.rows += more.rows
-    seen.unknown_values += more.unknown_values

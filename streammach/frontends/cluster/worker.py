@@ -6,21 +6,21 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streammach.model.document import DOCUMENT
 from streammach.model.model import Model, folder_of
+from streammach.prediction.evaluate import count_blocks
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
-from streammach.prediction.metric_table import BlockSums, EvaluationRequest, MetricSums
+from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.order import rank_blocks
 from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
-from streammach.prediction.ranked_rows import rank_rows
-from streammach.prediction.scorer_sum import Predictions
 from streammach.store.dataset import Dataset
 from streammach.system.errors import Interrupted, MismatchError
 from streammach.system.files.reading import file_pieces, sha256
@@ -36,6 +36,8 @@ ONE = threading.Lock()  # held by the task that this process works at
 ELSEWHERE_SECONDS = 2.0  # a task waits here before another worker is asked
 AGAIN_SECONDS = 0.05
 
+# Yields of each block of a range of rows, whose counts it adds up, what comes of it.
+Ranker = Callable[[int, int, InputCounts], Generator[Any, None, None]]
 _at_work: set[str] = set()  # the keys of tasks that this process has begun and not ended
 
 
@@ -70,9 +72,8 @@ class WorkerTask:
         if not self:
             self.stop.requested = True
 
-    def check(self, *how_far: int) -> None:
+    def check(self) -> None:
         """Raise Interrupted if it is not."""
-        del how_far
         if not self:
             raise Interrupted(f"{self._what} no longer wanted here")
 
@@ -128,8 +129,7 @@ class RangeResult:
     """What a worker says of a range."""
 
     seen: InputCounts  # rows, and what the model does not know of them
-    predicted: list[Predictions]  # its blocks, where rows are predicted
-    measured: list[BlockSums]  # what each of its blocks adds to an evaluation
+    blocks: list[Any]  # of each of its blocks Predictions, or what it adds to an evaluation
     worker: str  # its address
     peak_bytes: int  # the most memory that the worker's process held
 
@@ -139,57 +139,41 @@ def document_digest(folder: Path) -> str:
     return sha256(file_pieces(folder / DOCUMENT))
 
 
-class _RangeRanker:
-    """A model and a store, ready to rank any range of rows."""
-
-    def __init__(self, task: RowsTask, threads: int, stack: ExitStack) -> None:
-        data = stack.enter_context(Dataset.open(task.store))
-        document = document_digest(folder_of(task.run))
-        known = {task.run: document == task.document, task.store: data.digest == task.digest}
-        for path, same in known.items():
-            if not same:
-                raise MismatchError("another one lies here on a worker", path=path)
-        model, wanted, self._task = Model.load(task.run), task.wanted, task
-        self._predictor = stack.enter_context(
-            Predictor(model, estimator=task.estimator, device="cpu", threads=threads)
-        )
-        self._measured = (
-            MetricSums(model, wanted) if isinstance(wanted, EvaluationRequest) else None
-        )
-        self._rows = StoreRows(data, model, self._measured is not None)
-
-    def rank_range(
-        self, start: int, stop: int, check: Callable[[int], None]
-    ) -> tuple[InputCounts, list[Predictions], list[BlockSums]]:
-        """Rank or measure rows ``start:stop``; `check` raises where they are no longer wanted."""
-        seen, wanted, predictor = InputCounts(), self._task.wanted, self._predictor
-        blocks = self._rows.blocks(start, stop, seen, self._task.room)
-        if isinstance(wanted, PredictionRequest):
-            allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
-            with closing(rank_blocks(predictor.scorers, blocks, wanted, allowed, check)) as parts:
-                return seen, [*parts], []
-        measured = list[BlockSums]()
-        for block in blocks:
-            assert self._measured is not None, "it was asked for"
-            ranked = rank_rows(predictor, block, wanted.most, locate(self._task.store))
-            measured.append(self._measured.count(ranked))
-            check(seen.rows)
-        return seen, [], measured
+def open_ranker(task: RowsTask, threads: int, stack: ExitStack) -> Ranker:
+    """Return what ranks or measures any range of a store's rows, block by block."""
+    data = stack.enter_context(Dataset.open(task.store))
+    document = document_digest(folder_of(task.run))
+    known = {task.run: document == task.document, task.store: data.digest == task.digest}
+    for path, same in known.items():
+        if not same:
+            raise MismatchError("another one lies here on a worker", path=path)
+    model, wanted, store = Model.load(task.run), task.wanted, locate(task.store)
+    predictor = stack.enter_context(
+        Predictor(model, estimator=task.estimator, device="cpu", threads=threads)
+    )
+    rows = StoreRows(data, model, label_needed=isinstance(wanted, EvaluationRequest))
+    work: Callable[..., Generator[Any, None, None]]
+    if isinstance(wanted, PredictionRequest):
+        allowed = predictor.limit_labels(wanted.only, wanted.never, warned=False)
+        work = partial(rank_blocks, predictor.scorers, request=wanted, allowed=allowed)
+    else:
+        work = partial(count_blocks, predictor, MetricSums(model, wanted), path=store)
+    return lambda start, stop, seen: work(blocks=rows.blocks(start, stop, seen, task.room))
 
 
 class LastRanker:
     """What was opened last, until a task needs another one or all ranges are done."""
 
     def __init__(self) -> None:
-        self._opened: tuple[RowsTask, int, _RangeRanker] | None = None
+        self._opened: tuple[RowsTask, int, Ranker] | None = None
         self._stack = ExitStack()
 
-    def of(self, task: RowsTask, threads: int) -> _RangeRanker:
+    def of(self, task: RowsTask, threads: int) -> Ranker:
         """Return what a task needs, while nobody else works in this process."""
         if self._opened is None or self._opened[:2] != (task, threads):
             self.close()
             with ExitStack() as stack:
-                self._opened = task, threads, _RangeRanker(task, threads, stack)
+                self._opened = task, threads, open_ranker(task, threads, stack)
                 self._stack = stack.pop_all()
         return self._opened[2]
 
@@ -205,10 +189,12 @@ LAST = LastRanker()
 def do_range(task: RowsTask, start: int, stop: int) -> RangeResult:
     """Rank or measure rows ``start:stop`` of a store, while this process does nothing else."""
     with hold_process("the rows are") as wanted:
-        ranker = LAST.of(task, wanted.threads)
-        seen, predicted, measured = ranker.rank_range(start, stop, wanted.check)
+        seen, blocks = InputCounts(), []
+        with closing(LAST.of(task, wanted.threads)(start, stop, seen)) as results:
+            for block in results:
+                blocks.append(block)
+                wanted.check()
         task.room.keep_kernels()
     return RangeResult(
-        seen=seen, predicted=predicted, measured=measured, worker=wanted.worker.address,
-        peak_bytes=peak_bytes(),
-    )  # fmt: skip
+        seen=seen, blocks=blocks, worker=wanted.worker.address, peak_bytes=peak_bytes()
+    )

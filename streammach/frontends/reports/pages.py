@@ -108,7 +108,7 @@ def report(
     with ProgressBar(progress, {"rank": "rows"}, STAGES if on is not None else {}) as told:
         if on is not None:
             room = room_before(
-                run, "report", on, REQUEST.best, memory=memory, threads=threads,
+                run, "report", on, REQUEST.cells(), memory=memory, threads=threads,
                 beside=REQUEST.beside,
             )  # fmt: skip
             projected = room.projected_bytes

@@ -35,16 +35,9 @@ def text(value: Any) -> str:
         return "\n".join(plan_lines(value))
     if isinstance(value, Predictions):
         return str(predictions_table(value))
-    return "\n".join(f"{name:<12}{said}" for name, said in lines_of(value))
-
-
-def lines_of(value: Any) -> Lines:
-    """Return what is said of a store, a run, a model or an evaluation, by name."""
-    if isinstance(value, Dataset):
-        return store_lines(value)
-    if isinstance(value, Run):
-        return run_lines(value)
-    return model_lines(value) if isinstance(value, Model) else evaluation_lines(value)
+    makers = {Dataset: store_lines, Run: run_lines, Model: model_lines, object: evaluation_lines}
+    lines: Any = next(make for kind, make in makers.items() if isinstance(value, kind))
+    return "\n".join(f"{name:<12}{said}" for name, said in lines(value))
 
 
 def store_lines(dataset: Dataset) -> Lines:

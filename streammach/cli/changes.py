@@ -6,12 +6,13 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from streammach.cli.console import Document, peak_of, say, say_json, short_path, warn_of_unknown
+from streammach.cli.console import peak_of, say, say_json, short_path, warn_of_unknown
 from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
 from streammach.cli.trainings import LabelOptions
 from streammach.inputs.source_options import SourceOptions
@@ -126,7 +127,8 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
             "model": str(out), "bytes": sizes[0], "bytes_before": sizes[1],
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
-            "features": small.spec.n_features, **_comparison_document(found),
+            "features": small.spec.n_features,
+            **dict(zip_longest(NAMES, map(dataclasses.asdict, found))),
             "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip
         return
@@ -190,8 +192,8 @@ def add(
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": n_added, "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
-            **_comparison_document(measured), "projected_bytes": found.projected_bytes,
-            "peak_bytes": peak,
+            **dict(zip_longest(NAMES, map(dataclasses.asdict, measured))),
+            "projected_bytes": found.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
@@ -257,12 +259,6 @@ def _evaluate_models(
         with Predictor(model, memory=room.memory, threads=room.threads) as predictor:
             found.append(evaluate(predictor, on, progress=show_progress))
     return found
-
-
-def _comparison_document(found: Sequence[Evaluation]) -> Document:
-    if not found:
-        return dict.fromkeys(NAMES)
-    return dict(zip(NAMES, map(dataclasses.asdict, found), strict=True))
 
 
 def _say_comparison(found: Sequence[Evaluation], store: Path | None) -> None:

@@ -49,18 +49,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines: the first column to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def peak_of(projected: int) -> int:
     """Return the most bytes that this process held; say where they are more than projected."""
     peak = peak_bytes()

@@ -72,14 +72,11 @@ def _source_line(source: SourceFacts) -> str:
     return f"{short_path(source.path)}: {source.form}, {size}, {rows} rows{note}"
 
 
-def _lists_text(found: Exploration) -> str:
-    if found.max_row_labels <= 1 and found.sample_labels == found.sample_rows:
-        return ""
-    mean = found.sample_labels / found.sample_rows
-    return f"; {number_text(mean)} a row, at most {found.max_row_labels:,}"
-
-
 def _lines(found: Exploration) -> list[tuple[str, str]]:
+    labels = LABELS[found.label_kind]
+    if found.max_row_labels > 1 or found.sample_labels != found.sample_rows:
+        mean = number_text(found.sample_labels / found.sample_rows)
+        labels += f"; {mean} a row, at most {found.max_row_labels:,}"
     n_read = found.sample_rows + sum(found.skipped.values())
     bad = ", ".join(f"{n:,} {reason}" for reason, n in found.skipped.items())
     whole = "all" if found.exact else "the first"
@@ -87,7 +84,7 @@ def _lines(found: Exploration) -> list[tuple[str, str]]:
         ("sample", f"{whole} {n_read:,} rows: {found.sample_classes:,} classes, "
                    f"{found.sample_features:,} features"),
         ("row", f"{number_text(found.mean_row_nnz)} values, at most {found.max_row_nnz:,}"),
-        ("labels", LABELS[found.label_kind] + _lists_text(found)),
+        ("labels", labels),
         ("values", VALUES[found.value_kind]),
         ("bad rows", bad or "none"),
         ("store", f"about {size_text(found.store_bytes)}, "

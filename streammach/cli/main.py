@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import platform
 import sys
 import traceback
 from contextlib import suppress
@@ -67,25 +68,16 @@ def find_frontends() -> EntryPoints:
     return entry_points(group="streammach.commands")
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
-        return
-    python = ".".join(str(n) for n in sys.version_info[:3])
-    click.echo(
-        f"streammach {streammach.__version__} (store format {STORE_FORMAT}, "
-        f"model format {MODEL_FORMAT}, "
-        f"Python {python}, numba {version('numba')})"
-    )
-    ctx.exit()
-
-
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: streammach demo",
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
-              help="Print the version and what it runs on.")  # fmt: skip
+@click.version_option(
+    streammach.__version__, help="Print the version and what it runs on.",
+    message=f"streammach %(version)s (store format {STORE_FORMAT}, model format {MODEL_FORMAT}, "
+            f"Python {platform.python_version()}, numba {version('numba')})",
+)  # fmt: skip
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def group(debug: bool) -> None:
     """Train classifiers with 100,000 classes on one machine, inside a memory budget you name."""

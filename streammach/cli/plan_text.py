@@ -27,7 +27,9 @@ def model_text(plan: Plan) -> str:
 
 def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
     """Return the report of a plan as lines of the terminal's columns, 100 at most."""
-    facts = plan.facts
+    facts, config, steps = plan.facts, plan.config, ""
+    if not config.shape.unhashed:  # how hashed models learn
+        steps = f", {config.optimizer}, batch {config.batching.batch_size:,}"
     rows = [
         f"store    {clean(facts.path, 300)}",
         f"         {facts.n_rows:,} rows, {facts.n_features:,} features, "
@@ -39,21 +41,13 @@ def plan_lines(plan: Plan, following: str | None = None) -> list[str]:
         ),
         HEADING,
         *(_option_line(option, plan) for option in plan.options),
-        f"chosen   {model_text(plan)}{_steps_text(plan)}",
+        f"chosen   {model_text(plan)}{steps}",
         *(line for reason in plan.reasons for line in _wrap("why", reason)),
         *_ledger_lines(plan),
     ]
     if following is not None:
         rows.append(f"next     {following}")
     return rows
-
-
-def _steps_text(plan: Plan) -> str:
-    """Return how hashed models learn, with a comma before it; nothing without them."""
-    config = plan.config
-    if config.shape.unhashed:
-        return ""
-    return f", {config.optimizer}, batch {config.batching.batch_size:,}"
 
 
 def _wrap(head: str, text: str) -> list[str]:
@@ -75,22 +69,16 @@ def _option_line(option: Option, plan: Plan) -> str:
     text = f"{shape.n_buckets:>6}{shape.n_repetitions:>5}"
     if shape.exact or shape.unhashed:
         text = f"{'exact' if shape.exact else 'none':>6}{'':>5}"
-    loss = f"{option.loss:z.1f} +- {option.loss_error:z.1f}"
-    query, time = _times(option, plan)
+    loss, time = f"{option.loss:z.1f} +- {option.loss_error:z.1f}", time_text(option.seconds)
+    if (spread := option.seconds_spread) > 1:
+        time = time_range_text(option.seconds / spread, option.seconds * spread)
+    over = f", {shape.n_hashed_features:,} features" if shape.cut else ""
     return (
         f"{mark}{text}  {parts_text(option.config.parts):<11}"
         f"{size_text(option.projected_bytes):>9} {size_text(option.model_bytes):>8}  "
-        f"{loss:<10}  {query:<7} {time}"
+        f"{loss:<10}  {time_text(option.query_seconds):<7} "
+        f"{time if option.fits else _misfit(option, plan)}{over}"
     )
-
-
-def _times(option: Option, plan: Plan) -> tuple[str, str]:
-    """Return the time of a query and of a training, for people."""
-    time, query = time_text(option.seconds), time_text(option.query_seconds)
-    if (spread := option.seconds_spread) > 1:
-        time = time_range_text(option.seconds / spread, option.seconds * spread)
-    over = f", {option.shape.n_hashed_features:,} features" if option.shape.cut else ""
-    return query, (time if option.fits else _misfit(option, plan)) + over
 
 
 def _misfit(option: Option, plan: Plan) -> str:

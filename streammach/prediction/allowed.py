@@ -190,22 +190,21 @@ class KnownLabels:
         """
         found = self._every
         for word, given in (("only", only), ("never", never)):
-            if given is not None:
-                check_options({word: "SomeLabels"}, {word: given})
-            rows = None if given is None or n_rows is None else find_lists(given)
+            if given is None:
+                continue
+            check_options({word: "SomeLabels"}, {word: given})
+            rows = None if n_rows is None else find_lists(given)
             unknown: dict[str, None] = {}
-            if rows is not None:
-                if len(rows) != n_rows:
-                    what = f"{len(rows):,} lists of labels for {n_rows:,} rows: {word}"
-                    raise UsageError(what)
-                lists = LabelLists.of([self._ids(row, names, unknown) for row in rows])
-                only_some = word == "only"
-                found = replace(found, only=lists) if only_some else replace(found, never=lists)
-            elif given is not None:
+            if rows is None:
                 some = np.zeros(len(found.classes), np.bool_)
                 some[self._ids(given, names, unknown)] = True
                 own = some if found.says is None else some[np.maximum(found.says, 0)]
                 found = replace(found, classes=found.classes & (own if word == "only" else ~own))
+            elif len(rows) != n_rows:
+                raise UsageError(f"{len(rows):,} lists of labels for {n_rows:,} rows: {word}")
+            else:
+                lists: Any = LabelLists.of([self._ids(row, names, unknown) for row in rows])
+                found = replace(found, **{word: lists})
             if unknown and warned:
                 _warn_unknown(word, unknown)
         if not found.n_classes:

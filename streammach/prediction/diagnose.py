@@ -1,4 +1,4 @@
-"""Where a model is right on labelled rows, by probability, frequency, repetitions; its queries."""
+"""Where a model is right on labelled rows, in parts; how long queries take; what they compile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from streammach.inputs.bad_rows import BadRows
+from streammach.inputs.source_options import SourceOptions
 from streammach.model.model import Model
 from streammach.model.shrink import TRUST, Size, shrink
 from streammach.options.figures import Explanation
@@ -26,6 +28,7 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import LEAST_VALUES
 from streammach.rows.block import RowBlock
 from streammach.system.errors import DataError
+from streammach.system.files.raw_text import is_piped
 from streammach.system.files.urls import locate
 from streammach.system.progress import Told
 from streammach.system.simd import LANES
@@ -37,6 +40,7 @@ ANSWERS = 5  # of a query
 REQUEST = EvaluationRequest(by_class=True, confusions=20)
 EXAMPLES, EXAMPLE_ROWS = 3, 1_000  # rows that are explained, right and wrong; the first ones alone
 FEATURES = 8  # that raise a score, and that lower it
+FEW = Room(rows=64, values=1 << 12, sorted_bytes=1 << 20, lines=())
 BATCHES = 1, 3, LANES + 6  # rows of one query, of a few, and of more than go side by side
 
 
@@ -202,3 +206,34 @@ def compile_model(model: Model) -> None:
                 )  # fmt: skip
                 predictor.scorers.topk(rows, ANSWERS)
             predictor.explain(rows, n=1)
+
+
+def rank_first_rows(
+    folder: str, kind: tuple[object, ...], run: str | os.PathLike[str], measured: bool,
+    path: str | os.PathLike[str], options: SourceOptions, threads: int,
+    some_labels: bool,
+) -> None:  # fmt: skip
+    """Rank the first rows of an input, in another process: this compiles what ranking all calls.
+
+    Rows are measured if they are to be; those that are bad are left out.
+    """
+    del folder, kind
+    model, place = Model.load(run), locate(path)
+    compile_model(model)
+    if is_piped(place):  # which is read once
+        return
+    blocks = rows_of(
+        place, model, InputCounts(), FEW, options=options, label_needed=measured,
+        bad_rows=BadRows(skip=True),
+    )  # fmt: skip
+    with Predictor(model, device="cpu", threads=threads) as predictor:
+        block = next(blocks, None)
+        if block is None:
+            return
+        if measured:
+            sum_metrics(predictor, [block], EvaluationRequest(), place).fields()
+            return
+        first = predictor.labels(np.arange(min(2, model.spec.n_classes))).tolist()
+        allowed = predictor.limit_labels(first, None) if some_labels else None
+        for probabilities in (False, True):
+            predictor.scorers.topk(block, 5, probabilities=probabilities, allowed=allowed)

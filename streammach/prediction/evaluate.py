@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.options.estimators import estimators as all_estimators
 from streammach.options.figures import HeldOutMetrics, figures_text
-from streammach.options.option_fields import add_parameters
+from streammach.options.option_fields import add_attributes, add_parameters, attribute
 from streammach.options.reported import FigureTable, Reported
 from streammach.options.types import Estimator, Ranker, Transform
 from streammach.prediction.by_class import Confusion, EachClass, Slices
@@ -33,6 +33,7 @@ from streammach.prediction.options import EvaluateOptions, ListedRowOptions
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranked_rows import rank_rows
 from streammach.prediction.ranking import by_hashes
+from streammach.prediction.room import NOTHING
 from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
@@ -41,94 +42,82 @@ from streammach.system.errors import DataError, UsageError, clean, type_name
 from streammach.system.files.urls import locate
 from streammach.system.progress import ProgressBar, Wanted
 
-ONE_LABEL = {"rows": "one label each"}  # of a field that says nothing of rows with lists
+NAN = float("nan")
+# Fields that say nothing of rows with lists.
+OF_ONE_LABEL = {"accuracy", "top_3_accuracy", "top_5_accuracy", "log_loss", "ece_before",
+                "macro_recall", "recall_by_decile"}  # fmt: skip
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation(Reported):
     """What a model reaches on labelled rows.
 
-    Attributes
-    ----------
-    n_rows : int
-        All rows; those with an unseen label count as wrong.
-    n_unseen : int
-        Rows whose label was never seen in training.
-    unknown_values : int
-        Values left out because the model does not know their feature.
-    accuracy, top_3_accuracy, top_5_accuracy : float
-        Share of the rows whose label is among the first 1, 3, 5.
-    log_loss : float
-        Mean of ``-ln p`` of the label over the rows whose label was seen in training, in nats; NaN
-        if there are none. The probabilities sum to 1 over all classes.
-    majority : float
-        Share of the rows with the most frequent class of the training data.
-    estimator : str
-        How classes were ranked.
-    seconds : float
-        Time taken.
-    sets : SetMetrics or None
-        The metrics of rows with lists of labels, where the rows or the model's have them. Then
-        ``accuracy``, ``top_3_accuracy`` and ``top_5_accuracy`` are precision at 1, 3 and 5,
-        `n_unseen` counts labels, and ``log_loss`` is NaN.
-    f1 : F1 or None
-        F1 of the labels whose probability is at least `threshold`.
-    threshold : float
-        That probability.
-    precision, recall : float
-        Share of these labels that are right, and share of the rows' labels that are among them; of
-        rows with one label each, the best class of a row that is so likely. NaN without any.
-    ece, ece_before : float
-        Expected calibration error of the best class, of the rows whose label was seen in training:
-        mean distance of stated probability and share that is right in 15 equally wide ranges; and
-        that of the scores before they are calibrated. With lists the first is that of the ten best
-        labels of each row, and the other NaN; both are without such rows.
-    macro_recall : float
-        Mean over the classes that occur of the share of their rows whose best class is right; NaN
-        without such rows, or with lists.
-    recall_by_decile : tuple of Decile
-        Recall at 1 by tenths of the classes, from those that are frequent in training to rare ones;
-        empty with lists.
-    estimators : dict of str to dict
-        ``accuracy`` and ``top_5_accuracy`` by the way to rank, where it was asked for.
-    by : Slices or None
-        Accuracy by the values of a namespace, where it was asked for.
-    at : dict of str to float
-        Of rows with one label: P, N (nDCG), R and F1 at the places that were asked for, such as
-        ``"N@10"``; as of lists with one label. Those of lists are in `sets`.
-    by_class : EachClass or None
-        What `classes` is made of.
-    confusions : tuple of Confusion
-        Pairs of a class and what is said in its place, the most frequent first, as asked for.
-    skipped : dict of str to int
-        Rows that could not be read and were left out, by reason.
+    Where the rows or the model's have lists of labels, ``accuracy``, ``top_3_accuracy`` and
+    ``top_5_accuracy`` are precision at 1, 3 and 5, `n_unseen` counts labels, and ``log_loss`` is
+    NaN.
     """
 
-    n_rows: int
-    n_unseen: int
-    unknown_values: int
-    accuracy: float = field(metadata=ONE_LABEL)
-    top_3_accuracy: float = field(metadata=ONE_LABEL)
-    top_5_accuracy: float = field(metadata=ONE_LABEL)
-    log_loss: float = field(metadata=ONE_LABEL)
-    majority: float
-    estimator: Ranker
-    seconds: float
-    sets: SetMetrics | None = None
-    f1: F1 | None = None
-    threshold: float = 0.5
-    precision: float = float("nan")
-    recall: float = float("nan")
-    ece: float = float("nan")
-    ece_before: float = field(default=float("nan"), metadata=ONE_LABEL)
-    macro_recall: float = field(default=float("nan"), metadata=ONE_LABEL)
-    recall_by_decile: tuple[Decile, ...] = field(default=(), metadata=ONE_LABEL)
-    estimators: dict[Ranker, dict[str, float]] = field(default_factory=dict)
-    by: Slices | None = None
-    at: dict[str, float] = field(default_factory=dict)
-    by_class: EachClass | None = field(default=None, compare=False)
-    confusions: tuple[Confusion, ...] = ()
-    skipped: dict[str, int] = field(default_factory=dict)
+    n_rows: int = attribute("All rows; those with an unseen label count as wrong.")
+    n_unseen: int = attribute("Rows whose label was never seen in training.")
+    unknown_values: int = attribute("Values left out because the model lacks their feature.")
+    accuracy: float = attribute("Share of the rows whose label is the first.")
+    top_3_accuracy: float = attribute("Share of those whose label is among the first 3.")
+    top_5_accuracy: float = attribute("Share of those whose label is among the first 5.")
+    log_loss: float = attribute(
+        "Mean of ``-ln p`` of the label over the rows whose label was seen in training, in nats; "
+        "NaN if there are none. The probabilities sum to 1 over all classes."
+    )
+    majority: float = attribute("Share of the rows with the most frequent class of the training.")
+    estimator: Ranker = attribute("How classes were ranked.")
+    seconds: float = attribute("Time taken.")
+    sets: SetMetrics | None = attribute("The metrics of rows with lists of labels.", None)
+    f1: F1 | None = attribute(
+        "F1 of the labels of such rows whose probability is at least `threshold`.", None
+    )
+    threshold: float = attribute("That probability.", 0.5)
+    precision: float = attribute(
+        "Share of these labels that are right; of rows with one label each of the best classes "
+        "that are so likely. NaN without any.", NAN,
+    )  # fmt: skip
+    recall: float = attribute("Share of the rows' labels that are among them.", NAN)
+    ece: float = attribute(
+        "Expected calibration error of the best class, of the rows whose label was seen in "
+        "training: mean distance of stated probability and share that is right in 15 equally wide "
+        "ranges. With lists that of the ten best labels of each row. NaN without such rows.", NAN,
+    )  # fmt: skip
+    ece_before: float = attribute(
+        "That of the scores before they are calibrated; NaN with lists.", NAN
+    )
+    macro_recall: float = attribute(
+        "Mean over the classes that occur of the share of their rows whose best class is right; "
+        "NaN without such rows, or with lists.", NAN,
+    )  # fmt: skip
+    recall_by_decile: tuple[Decile, ...] = attribute(
+        "Recall at 1 by tenths of the classes, from those that are frequent in training to rare "
+        "ones; empty with lists.", (),
+    )  # fmt: skip
+    estimators: dict[Ranker, dict[str, float]] = field(
+        default_factory=dict, metadata=attribute(
+            "``accuracy`` and ``top_5_accuracy`` by the way to rank, where it was asked for."
+        ).metadata,
+    )  # fmt: skip
+    by: Slices | None = attribute(
+        "Accuracy by the values of a namespace, where it was asked for.", None
+    )
+    at: dict[str, float] = field(
+        default_factory=dict, metadata=attribute(
+            "Of rows with one label: P, N (nDCG), R and F1 at the places that were asked for, such "
+            'as ``"N@10"``; as of lists with one label. Those of lists are in `sets`.'
+        ).metadata,
+    )  # fmt: skip
+    by_class: EachClass | None = field(default=None, compare=False)  # what `classes` is made of
+    confusions: tuple[Confusion, ...] = attribute(
+        "Pairs of a class and what is said in its place, the most frequent first, as asked for.", ()
+    )
+    skipped: dict[str, int] = field(
+        default_factory=dict, metadata=attribute("Rows that were left out, by reason.").metadata
+    )
 
     @property
     def classes(self) -> FigureTable | None:
@@ -151,9 +140,8 @@ class Evaluation(Reported):
             del record[name]
         if sets is None or f1 is None:
             return record | self.at
-        alone = {own.name for own in fields(self) if own.metadata == ONE_LABEL}
         return {
-            **{name: value for name, value in record.items() if name not in alone},
+            **{name: value for name, value in record.items() if name not in OF_ONE_LABEL},
             **sets.by_name(), "n_labels": sets.n_labels, "decile_recall": sets.decile_recall,
             "micro_f1": f1.micro, "macro_f1": f1.macro,
         }  # fmt: skip
@@ -255,8 +243,7 @@ def evaluate(
     if not seen.rows:
         raise DataError("it holds no rows", path=place)
     room.keep_kernels()
-    found = evaluation_of(sums, seen, predictor.estimator)
-    return replace(found, skipped=dict(bad_rows.reasons), seconds=time.monotonic() - began)
+    return evaluation_of(sums, seen, predictor.estimator, began, bad_rows.reasons)
 
 
 def sum_metrics(
@@ -339,8 +326,12 @@ def check_length(labels: Any, n_rows: int) -> None:
         raise DataError(f"{n:,} labels for {n_rows:,} rows")
 
 
-def evaluation_of(sums: MetricSums, seen: InputCounts, estimator: Ranker) -> Evaluation:
-    """Return an evaluation of rows that were added up; its seconds are 0."""
+def evaluation_of(
+    sums: MetricSums, seen: InputCounts, estimator: Ranker, began: float,
+    skipped: Mapping[str, int] = NOTHING,
+) -> Evaluation:  # fmt: skip
+    """Return an evaluation, begun at such a time, of rows that were added up."""
     return Evaluation(
-        unknown_values=seen.unknown_values, estimator=estimator, seconds=0.0, **sums.fields()
-    )
+        unknown_values=seen.unknown_values, estimator=estimator, skipped=dict(skipped),
+        seconds=time.monotonic() - began, **sums.fields(),
+    )  # fmt: skip

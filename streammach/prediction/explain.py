@@ -13,7 +13,6 @@ All is in float64, by NumPy: few rows are explained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -95,11 +94,6 @@ class Explainer:
         if model.projection is not None:
             self._projection, self._more = model.projection, model.weights[self._known :]
 
-    @cached_property
-    def _frequencies(self) -> NDArray[np.float32]:
-        """What ranks classes of rows without features: float32 (K,)."""
-        return frequency_scores(self._model, self._estimator)
-
     def reasons(self, rows: RowBlock, ids: Ids, n: int) -> NDArray[Any]:
         """Return why rows have classes int64 (n, k): :func:`reason_type` (n, k), or UsageError.
 
@@ -152,7 +146,8 @@ class Explainer:
             found.scores[:] = self._linear_scores(features, values)[ids]
             return found
         if not len(features) and knows_frequencies(self._model):
-            found.lines[LINES.index("prior")] = found.scores[:] = self._frequencies[ids]
+            found.scores[:] = frequency_scores(self._model, self._estimator)[ids]
+            found.lines[LINES.index("prior")] = found.scores
             return found
         if not self._model.spec.unhashed:
             add = self._add_linear if self._linear else self._add_others

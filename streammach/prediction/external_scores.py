@@ -87,8 +87,7 @@ def metrics(
         best = np.where(values > -np.inf, ids[codes], NOTHING).astype(np.int64)
         block = rows.part(start, stop)
         sums.add(sums.count(RankedRows(facts, block, best, BestLabels(best, values))))
-    done = evaluation_of(sums, InputCounts(rows=rows.n_rows), GIVEN)
-    done = replace(done, seconds=time.monotonic() - began)
+    done = evaluation_of(sums, InputCounts(), GIVEN, began)
     return _without_training(done) if training is None else done
 
 

@@ -18,6 +18,7 @@ from streammach.inputs.tables.document_folder import is_document_folder
 from streammach.model.model import Model
 from streammach.options.byte_lines import Line, bytes_in
 from streammach.prediction.in_memory import no_recipe
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.columns import ids_of_features
@@ -62,12 +63,8 @@ class Room:
 
     def ranges(self, indptr: NDArray[np.int64]) -> Iterator[slice]:
         """Yield ranges of rows that may be held, of row pointers int64 (n + 1,) from 0."""
-        start, n_rows = 0, len(indptr) - 1
-        while start < n_rows:
-            fits = int(indptr.searchsorted(indptr[start] + self.values, "right")) - 1
-            stop = min(max(fits, start + 1), start + self.rows, n_rows)
-            yield slice(start, stop)
-            start = stop
+        limits = (indptr, self.values), (np.arange(len(indptr)), self.rows)
+        yield from (slice(*one) for one in ranges_that_fit(*limits))
 
     def cut(self, block: RowBlock) -> Iterator[RowBlock]:
         """Yield the rows of a block in parts that may be held."""
@@ -116,9 +113,7 @@ def rows_of(
             yield from rows.blocks(0, dataset.n_rows, seen, room)
         return
     bad_rows = bad_rows or BadRows()
-    for block in _file_rows(path, model, seen, room, options, label_needed, met, bad_rows):
-        seen.rows += block.n_rows
-        yield block
+    yield from _file_rows(path, model, seen, room, options, label_needed, met, bad_rows)
 
 
 class StoreRows:
@@ -195,6 +190,7 @@ def _file_rows(
         raise no_recipe(path)
     for block in source.blocks(vocabulary, bad_rows, label_needed=label_needed):
         for part in room.cut(block):
+            seen.rows += part.n_rows
             yield canonicalize(part, None, model.says if met is None else None)
     seen.unknown_values += bad_rows.unknown_values
     if met is not None:

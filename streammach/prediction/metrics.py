@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.options.option_fields import add_attributes, attribute
 from streammach.rows.label_lists import LabelLists
 
 PLACES = (1, 3, 5)  # k of metrics that are always there
@@ -54,28 +55,14 @@ class IdCounts(NamedTuple):
         return IdCounts.of(ids, n)
 
 
-# What a hit adds to a metric at k: a hit at a place (from 1) of a row with `n` labels.
-def _precision(n: Ids, place: Ids, k: int) -> Numbers:
-    return np.full(np.broadcast_shapes(n.shape, place.shape), 1 / k)
-
-
-def _ndcg(n: Ids, place: Ids, k: int) -> Numbers:
-    best = discounts(k).cumsum()[np.clip(n, 1, k) - 1]  # with all labels first
-    added: Numbers = discounts(k)[place - 1] / best
-    return added
-
-
-def _recall(n: Ids, place: Ids, k: int) -> Numbers:
-    return np.broadcast_to(1 / np.maximum(n, 1), np.broadcast_shapes(n.shape, place.shape))
-
-
-def _f1(n: Ids, place: Ids, k: int) -> Numbers:
-    return np.broadcast_to(2 / (n + k), np.broadcast_shapes(n.shape, place.shape))
-
-
-HIT_VALUES: dict[str, Callable[[Ids, Ids, int], Numbers]] = {
-    "P": _precision, "N": _ndcg, "R": _recall, "F1": _f1,
-}  # fmt: skip
+# What a hit adds to a metric at k: a hit at a place (from 1) of a row with `n` labels. The best
+# ranking has all labels first.
+HIT_VALUES: dict[str, Callable[[Ids, Ids, int], Any]] = {
+    "P": lambda n, place, k: 1 / k,
+    "N": lambda n, place, k: discounts(k)[place - 1] / discounts(k).cumsum()[np.clip(n, 1, k) - 1],
+    "R": lambda n, place, k: 1 / np.maximum(n, 1),
+    "F1": lambda n, place, k: 2 / (n + k),
+}
 
 
 def metrics_at(hits: IdCounts, at: Sequence[int]) -> dict[str, float]:
@@ -157,35 +144,29 @@ def gain_metrics_at(gains: Numbers, at: Sequence[int]) -> dict[str, float]:
     return {f"{name}@{k}": own[k - 1] for name, own in each for k in at}
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True)
 class SetMetrics:
-    """What a ranking reaches on rows with lists of labels.
+    """What a ranking reaches on rows with lists of labels, at 1, 3, 5 and what was asked for."""
 
-    Attributes
-    ----------
-    n_rows, n_labels : int
-        Rows, and labels of all of them; those that training never saw count.
-    precision, recall, f1, ndcg, psp, psndcg : dict of int to float
-        At 1, 3 and 5, and at what was asked for. Precision: mean share of the first k that are
-        labels of the row. Recall: mean share of a row's labels that are among the first k. F1: mean
-        of ``2 hits / (k + labels of the row)``. nDCG: sum of ``1 / log2(place + 1)``
-        over labels among the first k, by what min(k, labels of the row) at the top would give.
-        PSP, PSnDCG (Jain et al., 2016): the same sums weighted by 1 / p of each label, over all
-        rows together, by the best that any ranking could have.
-    decile_recall : tuple of float
-        Mean recall at 5 of labels by tenths of the labels that occur, from the rarest in training
-        to the most frequent; NaN where a tenth is empty.
-    """
-
-    n_rows: int
-    n_labels: int
-    precision: dict[int, float]
-    recall: dict[int, float]
-    f1: dict[int, float]
-    ndcg: dict[int, float]
-    psp: dict[int, float]
-    psndcg: dict[int, float]
-    decile_recall: tuple[float, ...]
+    n_rows: int = attribute("Rows.")
+    n_labels: int = attribute("Labels of all of them; those that training never saw count.")
+    precision: dict[int, float] = attribute("Mean share of the first k that are labels of the row.")
+    recall: dict[int, float] = attribute("Mean share of a row's labels among the first k.")
+    f1: dict[int, float] = attribute("Mean of ``2 hits / (k + labels of the row)``.")
+    ndcg: dict[int, float] = attribute(
+        "Sum of ``1 / log2(place + 1)`` over labels among the first k, by what min(k, labels of "
+        "the row) at the top would give."
+    )
+    psp: dict[int, float] = attribute(
+        "Precision weighted by 1 / p of each label, over all rows together, by the best that any "
+        "ranking could have (Jain et al., 2016)."
+    )
+    psndcg: dict[int, float] = attribute("The sum of nDCG, weighted alike.")
+    decile_recall: tuple[float, ...] = attribute(
+        "Mean recall at 5 of labels by tenths of the labels that occur, from the rarest in "
+        "training to the most frequent; NaN where a tenth is empty."
+    )
 
     def by_name(self) -> dict[str, float]:
         """Return all metrics by their names in the XMC repository."""

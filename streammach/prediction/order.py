@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.inputs import is_store
-from streammach.prediction.prediction_request import PredictionRequest
-from streammach.prediction.scorer_sum import Predictions, ScorerSum
+from streammach.prediction.scorer_sum import PredictionRequest, Predictions, ScorerSum
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
 from streammach.store.dataset import Dataset
@@ -58,7 +57,7 @@ def rank_blocks(
     """Yield the best classes of rows as they lie in the input; report how many are ranked."""
     n_rows = 0
     for block in work_ahead(blocks, "rows"):
-        yield Predictions.of(block, scorers.topk(block, allowed=allowed, **request.arguments))
+        yield scorers.predict(block, request, allowed)
         n_rows += block.n_rows
         if report is not None:
             report(n_rows)
@@ -77,14 +76,14 @@ def in_source_order(
     width = order.last // n + 1
     with ExitStack() as stack:
         if n == 1:
-            ranges = [_Range(record, room=order.n_rows)]
+            ranges = [_Range(record)]
         else:
             place = temporary_folder() if beside is None else scratch(beside)
             folder = stack.enter_context(place)
             make_folder(folder)
             n_bytes = order.n_rows * record.itemsize
             check_free(folder, n_bytes, "bringing rows into order")
-            ranges = [_Range(record, path=folder / str(i)) for i in range(n)]
+            ranges = [_Range(record, folder / str(i)) for i in range(n)]
         for part in parts:
             number = part.rows // width
             for i in np.unique(number).tolist():
@@ -94,13 +93,12 @@ def in_source_order(
 
 
 class _Range:
-    """Predictions of a range of numbers: so many rows in memory, or any number in two files."""
+    """Predictions of a range of numbers, as records and tags: in memory, or in two files."""
 
-    def __init__(self, record: np.dtype[Any], *, room: int = 0, path: Path | None = None) -> None:
+    def __init__(self, record: np.dtype[Any], path: Path | None = None) -> None:
         self._type, self._columns = record, [x for x in record.names or () if x != "tag"]
         self._files = None if path is None else (path, path.with_name(f"{path.name}.tags"))
-        self._records, self._n = np.empty(room, self._type), 0
-        self._tags = bytearray()
+        self._content = bytearray(), bytearray()
 
     def add(self, part: Predictions, chosen: NDArray[np.int64]) -> None:
         """Take in some of the rows."""
@@ -110,14 +108,12 @@ class _Range:
         if part.tags is not None:
             texts = part.tags.take(chosen)
             records["tag"], tags = np.diff(texts.offsets), texts.data.tobytes()
-        for path, content in zip(self._files or (), (records.tobytes(), tags), strict=False):
-            with disk_errors(path), open(path, "ab", opener=regular) as file:
+        for i, content in enumerate((records.tobytes(), tags)):
+            if self._files is None:
+                self._content[i].extend(content)
+                continue
+            with disk_errors(path := self._files[i]), open(path, "ab", opener=regular) as file:
                 file.write(content)
-        if self._files is not None:
-            return
-        self._records[self._n : self._n + len(records)] = records
-        self._n += len(records)
-        self._tags += tags
 
     def sort_rows(self) -> Iterator[Predictions]:
         """Yield all rows by rising number; they are held no longer."""
@@ -136,8 +132,8 @@ class _Range:
             )
 
     def _all(self) -> tuple[NDArray[Any], bytes | bytearray]:
-        if self._files is None:
-            return self._records[: self._n], self._tags
-        with disk_errors(self._files[0]):
-            rows, tags = [path.read_bytes() if path.exists() else b"" for path in self._files]
+        rows, tags = self._content
+        for path, content in zip(self._files or (), self._content, strict=False):
+            with disk_errors(path):
+                content.extend(path.read_bytes() if path.exists() else b"")
         return np.frombuffer(rows, self._type), tags

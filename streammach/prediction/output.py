@@ -20,15 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.tables.arrow_rows import arrow
+from streammach.model.model import Model
 from streammach.options.figures import Explanation
+from streammach.prediction.allowed import Allowed
 from streammach.prediction.explain import LINES, reasons_array
-from streammach.prediction.scorer_sum import Predictions
+from streammach.prediction.scorer_sum import PredictionRequest, Predictions
 from streammach.rows.names import Names
 from streammach.system.errors import UNSAFE, StreammachError, escape_controls
 
 Write = Callable[[Any], object]  # takes bytes of a file, or rows as a format makes them
 NUMBER = "%.6g"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+PLURALS = {"score": "scores", "probability": "probabilities"}
 MARK = {b"streammach": b"predictions"}  # by which a Parquet file is known as ours
 GROUP_ROWS, GROUP_CELLS = 1 << 16, 1 << 20  # most rows of a row group, and most of its cells
 EXPLAINED_CELLS = 64  # of a class whose score is explained, about
@@ -45,16 +48,21 @@ class AnswerShape:
     titles: Names | None = None  # what labels are called in words, by class id, if that is known
     features: Names | None = None  # features by id, where scores are explained
 
+    @classmethod
+    def of(cls, request: PredictionRequest, model: Model, allowed: Allowed | None) -> AnswerShape:
+        """Return what rows have in common of which that is asked."""
+        most = model.n_labels if allowed is None else allowed.n_labels
+        return cls(
+            k=min(request.k, most), labels=model.labels, titles=model.titles,
+            word="probability" if request.probabilities else "score",
+            features=model.features if request.explain else None,
+        )  # fmt: skip
+
     @property
     def columns(self) -> tuple[str, ...]:
         """What stands in a row for each label, in its order."""
         titled, explained = self.titles is not None, self.features is not None
         return ("label", *["title"] * titled, self.word, *["explanation"] * explained)
-
-    @property
-    def plural(self) -> str:
-        """Several of what stands beside a label."""
-        return "probabilities" if self.word == "probability" else f"{self.word}s"
 
 
 class OutputFormat(ABC):
@@ -268,7 +276,7 @@ class JsonLinesOutput(TextOutput):
     def line(self, n_labels: int, shape: AnswerShape, number: str) -> str:
         label = "%s" if shape.labels.kind == "integer" else '"%s"'
         cells = {"label": label, "title": '"%s"', shape.word: number, "explanation": "%s"}
-        names = {"label": "labels", "title": "titles", shape.word: shape.plural}
+        names = {"label": "labels", "title": "titles", shape.word: PLURALS[shape.word]}
         names["explanation"] = "explanations"
         lists = [(names[what], ",".join([cells[what]] * n_labels)) for what in shape.columns]
         own = ",".join(f'"{name}":[{each}]' for name, each in lists)

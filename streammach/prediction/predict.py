@@ -21,16 +21,15 @@ from streammach.model.document import read_document
 from streammach.model.model import Model, folder_of
 from streammach.options.annotated import check_options
 from streammach.options.model_spec import ModelSpec
-from streammach.options.option_fields import add_parameters
+from streammach.options.option_fields import add_attributes, add_parameters, attribute
 from streammach.options.types import Ranker
 from streammach.prediction.allowed import LabelFile, labels_in
 from streammach.prediction.inputs import InputCounts
 from streammach.prediction.options import Device, ListedRowOptions, PredictOptions
 from streammach.prediction.output import OUTPUT_FORMATS, AnswerShape, ByteFile, OutputFormat, Write
-from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.room import room_before
-from streammach.prediction.scorer_sum import BUCKETS_HINT, NO_BUCKETS, Predictions
+from streammach.prediction.scorer_sum import PredictionRequest, Predictions, check_hashed
 from streammach.system.errors import DiskError, UsageError, check_word
 from streammach.system.files.destinations import Destination, is_stream, not_regular
 from streammach.system.files.raw_text import is_piped
@@ -47,41 +46,20 @@ GZIP_MAGIC, GZIP_BITS, GZIP_LEVEL = b"\x1f\x8b", 31, 1
 UNITS = {"predict": "rows", "write": "rows"}
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """What was predicted and written.
+    """What was predicted and written."""
 
-    Attributes
-    ----------
-    out : str or None
-        The table; None for standard output.
-    n_rows : int
-        Its rows.
-    k : int
-        Most classes a row.
-    estimator : str
-        What the scores are.
-    unknown_values : int
-        Values left out because the model does not know their feature.
-    skipped : dict of str to int
-        Rows that could not be read, by reason.
-    rejects : str or None
-        The file that lists them; None without any, or where nothing lists them.
-    seconds : float
-        Time taken.
-    projected_bytes : int
-        Memory that was expected to be taken.
-    """
-
-    out: str | None
-    n_rows: int
-    k: int
-    estimator: Ranker
-    unknown_values: int
-    skipped: dict[str, int]
-    rejects: str | None
-    seconds: float
-    projected_bytes: int
+    out: str | None = attribute("The table; None for standard output.")
+    n_rows: int = attribute("Its rows.")
+    k: int = attribute("Most classes a row.")
+    estimator: Ranker = attribute("What the scores are.")
+    unknown_values: int = attribute("Values left out because the model lacks their feature.")
+    skipped: dict[str, int] = attribute("Rows that could not be read, by reason.")
+    rejects: str | None = attribute("The file that lists them; None where there is none.")
+    seconds: float = attribute("Time taken.")
+    projected_bytes: int = attribute("Memory that was expected to be taken.")
 
 
 @add_parameters(PredictOptions, ListedRowOptions, Device)
@@ -121,13 +99,13 @@ def predict(
     check_options(predict.__annotations__, locals())
     began = time.monotonic()
     folder = None if isinstance(predictor, Predictor | Model) else folder_of(predictor)
-    spec = None if buckets is None else _hashed_spec(predictor)
+    n_columns = 0 if buckets is None else check_hashed(_spec_of(predictor)).n_columns
     table, skip = None if out is None else Path(out), skipping(on_bad_row, max_bad)
     most_bytes = budget(memory).most
     request = PredictionRequest(
         k=k, threshold=threshold, probabilities=probabilities, explain=explain,
         only=labels_in(only, most_bytes), never=labels_in(never, most_bytes),
-        n_columns=0 if spec is None else spec.n_columns,
+        n_columns=n_columns,
     )  # fmt: skip
     output = output_of(table, out_format)
     beside = output.beside | request.beside(0)
@@ -145,35 +123,33 @@ def predict(
         reads.append(extra.path)
     listed = rejects_list(rejects, skip=skip, force=force, inputs=reads)
     with ExitStack() as stack:
-        room = None
+        projected = 0
         if folder is not None:
-            room = room_before(
+            projected = room_before(
                 folder, "predict", path, request.cells(), memory=memory, device=device,
                 threads=threads, options=options, beside=beside, some_labels=request.some_labels,
-            )  # fmt: skip
+            ).projected_bytes  # fmt: skip
         if not isinstance(predictor, Predictor):
             model = predictor if isinstance(predictor, Model) else Model.load(predictor)
             opened = Predictor(model, memory=memory, device=device, threads=threads)
             predictor = stack.enter_context(opened)
         allowed = predictor.limit_labels(request.only, request.never)
-        if room is None or allowed is not None:
-            room = predictor.room(
-                "predict", path, request.cells(allowed), options, beside,
-                some_labels=allowed is not None,
-            )  # fmt: skip
+        room = predictor.room(
+            "predict", path, request.cells(allowed), options, beside,
+            some_labels=allowed is not None,
+        )  # fmt: skip
         bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         report = stack.enter_context(ProgressBar(progress, UNITS))
-        shape, seen = request.shape(predictor.model, allowed), InputCounts()
+        shape, seen = AnswerShape.of(request, predictor.model, allowed), InputCounts()
         parts = predictor.rank_input(
             locate(path), request, options=options, room=room, allowed=allowed,
             seen=seen, bad_rows=bad_rows, report=lambda n: report("predict", n, seen.total),
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
-        add = None
-        if extra is not None and spec is not None:
-            add = stack.enter_context(writing_buckets(extra, spec))
+        if extra is not None:
+            parts = write_buckets(parts, extra, predictor.model.spec)
         n_rows = write_table(
-            parts, goal, output, shape, at_once=is_piped(locate(path)), add=add,
+            parts, goal, output, shape, at_once=is_piped(locate(path)),
             # Rows of a store are all ranked before the first is written.
             report=lambda n: report("write" if seen.total else "predict", n, seen.total),
         )  # fmt: skip
@@ -182,62 +158,52 @@ def predict(
         estimator=predictor.model.calibrated_ranking if request.calibrated else predictor.estimator,
         unknown_values=seen.unknown_values, skipped=dict(bad_rows.reasons),
         rejects=str(listed.path) if listed is not None and bad_rows.total else None,
-        seconds=time.monotonic() - began, projected_bytes=room.projected_bytes,
+        seconds=time.monotonic() - began, projected_bytes=max(projected, room.projected_bytes),
     )  # fmt: skip
 
 
 def write_table(
     parts: Iterator[Predictions], goal: Destination | Path | None, output: Output,
     shape: AnswerShape, *, report: Callable[[int], None], at_once: bool = False,
-    add: Callable[[Predictions], object] | None = None,
 ) -> int:  # fmt: skip
     """Write rows while a thread ranks the next ones; return their number.
 
     With `at_once` each part is written before the next one is begun: rows of a pipe are answered
-    when they come. `add` is given each part, too.
+    when they come.
     """
     n_rows = 0
     with writing(goal, output, shape) as write:
         for part in parts if at_once else work_ahead(parts, "ranking"):
             write(output.format.rows(part, shape))
-            if add is not None:
-                add(part)
             n_rows += len(part.rows)
             report(n_rows)
     return n_rows
 
 
-def _hashed_spec(predictor: Predictor | Model | str | os.PathLike[str]) -> ModelSpec:
-    """Return the shape of a model with hashed models, or raise UsageError."""
-    if isinstance(predictor, Predictor | Model):
-        spec = (predictor if isinstance(predictor, Model) else predictor.model).spec
-    else:
-        spec = read_document(folder_of(predictor), predictor).spec
-    if spec.unhashed:
-        raise UsageError(NO_BUCKETS, hint=BUCKETS_HINT)
-    return spec
+def _spec_of(predictor: Predictor | Model | str | os.PathLike[str]) -> ModelSpec:
+    """Return the shape of a model, which is perhaps not loaded yet."""
+    model = predictor.model if isinstance(predictor, Predictor) else predictor
+    return (model if isinstance(model, Model) else read_document(folder_of(model), model)).spec
 
 
-@contextmanager
-def writing_buckets(
-    goal: Destination, spec: ModelSpec
-) -> Iterator[Callable[[Predictions], object]]:
-    """Yield what writes bucket probabilities of rows as .npy, which appears in the end."""
-    n_rows, sizes = 0, (spec.n_repetitions, spec.n_buckets)
-
-    def add(part: Predictions) -> None:
-        nonlocal n_rows
-        out.write(np.asarray(part.buckets).reshape(-1).view(np.uint8).data)
-        n_rows += len(part.rows)
+def write_buckets(
+    parts: Iterator[Predictions], goal: Destination, spec: ModelSpec
+) -> Iterator[Predictions]:
+    """Yield predictions; bucket probabilities of their rows are a .npy file in the end."""
+    n_rows = 0
 
     def write_head() -> bytes:  # NumPy leaves room in it for any number of rows
         head, facts = io.BytesIO(), {"descr": "<f4", "fortran_order": False}
-        np.lib.format.write_array_header_1_0(head, {**facts, "shape": (n_rows, *sizes)})
+        sizes = n_rows, spec.n_repetitions, spec.n_buckets
+        np.lib.format.write_array_header_1_0(head, {**facts, "shape": sizes})
         return head.getvalue()
 
     with goal.scratch() as made, Writer(goal.path, temporary=made) as out:
         out.write(write_head())
-        yield add
+        for part in parts:
+            out.write(np.asarray(part.buckets).reshape(-1).view(np.uint8).data)
+            n_rows += len(part.rows)
+            yield part
         with disk_errors(goal.path), open(made, "r+b") as file:
             file.write(write_head())
         goal.take(made)
@@ -329,16 +295,12 @@ def _write_to_pipe(path: Path) -> Iterator[Write]:
     """Yield what writes to a pipe or a device."""
 
     def write(rows: bytes) -> None:
-        rest = memoryview(for_stream(rows, is_terminal=os.isatty(handle)))
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+        file.write(for_stream(rows, is_terminal=file.isatty()))
+        file.flush()
 
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        with open(path, "wb", opener=lambda name, _: os.open(name, os.O_WRONLY)) as file:
             yield write
-        finally:
-            os.close(handle)
     except (BrokenPipeError, DiskError):
         raise
     except OSError as error:

@@ -20,16 +20,17 @@ from streammach.model.size import size_in_memory
 from streammach.options.annotated import check_options
 from streammach.options.estimators import BLEND, rankers
 from streammach.options.figures import Explanation
+from streammach.options.option_fields import add_parameters
 from streammach.options.types import Ranker
 from streammach.prediction.allowed import Allowed, SomeLabels
 from streammach.prediction.explain import explanations
 from streammach.prediction.in_memory import ModelRows
 from streammach.prediction.inputs import InputCounts, Room, rows_of
+from streammach.prediction.options import Device, EvaluateOptions, PredictOptions
 from streammach.prediction.order import in_source_order, rank_blocks, source_order
-from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.ranking import Top
 from streammach.prediction.room import NOTHING, Input, Task, room_for
-from streammach.prediction.scorer_sum import Predictions, ScorerSum
+from streammach.prediction.scorer_sum import PredictionRequest, Predictions, ScorerSum
 from streammach.rows.block import RowBlock
 from streammach.system.errors import UsageError, check_word
 from streammach.system.files.urls import locate
@@ -38,6 +39,7 @@ from streammach.system.machine import budget, cores
 FEW_IDS = 256  # whose labels are looked up one by one
 
 
+@add_parameters(EvaluateOptions, Device)
 class Predictor:
     """Applies a model.
 
@@ -45,15 +47,6 @@ class Predictor:
     ----------
     model : Model
         The model.
-    estimator : str, optional
-        ``mean``, ``min``, ``median`` or ``logsum`` of the hashed models, or ``blend``: counts and
-        hashed models together; the one stored with the model otherwise.
-    device : str
-        ``auto``, ``cpu`` or ``cuda``.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
-    memory : str or int, optional
-        Bytes that the process may take, such as ``"1GB"``; otherwise 2 GB, or what the model needs.
 
     Attributes
     ----------
@@ -279,6 +272,7 @@ class Predictor:
             budget=self._budget, beside=beside, some_labels=some_labels,
         )  # fmt: skip
 
+    @add_parameters(PredictOptions)
     def stream(
         self, path: str | os.PathLike[str], k: int = 5, *, options: SourceOptions = GUESSED,
         threshold: float | None = None, probabilities: bool = False, explain: int = 0,
@@ -286,20 +280,14 @@ class Predictor:
         """Yield the best classes of every row of a store or file in bounded memory.
 
         Rows come in the order of the source, those of a store in that of what it was converted
-        from, with the number that they had there.
+        from, with the number that they had there; an id of -1 stands for no further label.
 
         Parameters
         ----------
         path : path-like
             A store, or a file of any format that can be converted; rows need no labels.
-        k : int
-            How many classes a row.
         options : SourceOptions, optional
             How a file is read; guessed otherwise.
-        threshold, probabilities : optional
-            As for :meth:`topk`; the id is -1 where there is no further label.
-        explain : int
-            How many features that raise a score, and how many that lower it, are given as reasons.
 
         Raises
         ------

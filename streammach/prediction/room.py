@@ -49,7 +49,7 @@ PLOT_BYTES = 122_000_000  # of the library that draws, of a page, and of explana
 SORTED = 64 << 20  # bytes of predictions that are brought into order at a time, where there is room
 LEAST_SORTED = 1 << 20
 MORE_ROWS = 0.1  # of what is needed at least, that rows may take where no budget was named
-FIRST_ROWS = "streammach.prediction.small_prediction:rank_first_rows"
+FIRST_ROWS = "streammach.prediction.diagnose:rank_first_rows"
 NOTHING: Mapping[str, int] = {}
 
 
@@ -69,18 +69,17 @@ def room_before(
     source = Input.of(path, size, options, labels=task != "predict")
     budget, device = budget_of(memory), device_for(device, size)
     some_labels = some_labels or size.relabelled
-    kind = _kind(size, task, source, device, threads, some_labels=some_labels)
     room = partial(
         room_for, size, task, source, k, device=device, threads=threads, budget=budget,
         beside=beside, some_labels=some_labels,
     )  # fmt: skip
-    if device == "cpu" and compiler_bytes(*kind) and CACHE_DIR:
-        kept = room(compiling=0)  # which is refused where it is too little in any case
-        if kept.projected_bytes + compiler_bytes(*kind) > _most(budget, kept.projected_bytes):
-            compile_first(
-                FIRST_ROWS, kind, locate(run), task in MEASURES, locate(path), options, threads,
-                some_labels, most=_most(budget, kept.projected_bytes),
-            )  # fmt: skip
+    kept = room(compiling=0)  # which is refused where it is too little in any case
+    needed, most = compiler_bytes(*kept.kind), _most(budget, kept.projected_bytes)
+    if device == "cpu" and needed and CACHE_DIR and kept.projected_bytes + needed > most:
+        compile_first(
+            FIRST_ROWS, kept.kind, locate(run), task in MEASURES, locate(path), options, threads,
+            some_labels, most=most,
+        )  # fmt: skip
     return room()
 
 

@@ -1,10 +1,10 @@
-"""The sum of a model's scorers: the best labels of rows, by scores or by probabilities."""
+"""The sum of a model's scorers: the best labels of rows, and what else is asked of these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from streammach.model.calibration import CANDIDATES, class_probabilities, label_
 from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.options.estimators import BLEND
+from streammach.options.model_spec import ModelSpec
+from streammach.options.option_fields import add_attributes, attribute
 from streammach.options.reported import Reported
 from streammach.options.types import Ranker
-from streammach.prediction.allowed import Allowed, KnownLabels
-from streammach.prediction.explain import Explainer
+from streammach.prediction.allowed import Allowed, KnownLabels, bytes_of
+from streammach.prediction.explain import LINES, WORK_BYTES, Explainer, reason_type
 from streammach.prediction.ranking import (
     ClassScorer,
     Top,
@@ -32,6 +34,7 @@ from streammach.prediction.ranking import (
     by_linear,
     refuse_rows,
 )
+from streammach.prediction.room import CELL_BYTES, Task
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
 from streammach.rows.transforms import transform_block
@@ -39,8 +42,7 @@ from streammach.system.errors import UsageError
 from streammach.system.threads import Workers, pieces_of
 
 PIECES_A_THREAD = 4  # of rows whose lists of classes are scored
-NO_BUCKETS = "the model has no hashed models, and so no buckets: --buckets"
-BUCKETS_HINT = "Train one with --linear off --buckets N --repetitions N."
+BUCKET_BYTES = 20  # of a bucket's probability: of ranked, sorted and written rows, and work
 
 
 class BestLabels(NamedTuple):
@@ -60,43 +62,71 @@ class BestLabels(NamedTuple):
         return values if self.p is None else self.p.astype(np.float32)
 
 
+@add_attributes
 @dataclass(frozen=True, repr=False)
 class Predictions(Reported):
-    """The best classes of some rows.
+    """The best classes of some rows."""
 
-    Attributes
-    ----------
-    rows : int64 (n,)
-        Number of each row among those of the input, from 0.
-    ids : int64 (n, k)
-        Class ids, best first.
-    scores : float32 (n, k)
-        Their scores by the estimator.
-    tags : Texts or None
-        The tag of each row; None where no row of the input has one.
-    reasons : array (n, k) or None
-        Why each has its score, where that is asked for
-        (:func:`streammach.prediction.explain.reason_type`).
-    buckets : float32 (n, R*B) or None
-        Their bucket probabilities, where these are asked for.
-    """
-
-    rows: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    tags: Texts | None = None
-    reasons: NDArray[Any] | None = None
-    buckets: NDArray[np.float32] | None = None
-
-    @classmethod
-    def of(cls, block: RowBlock, best: BestLabels) -> Self:
-        """Return what is predicted of rows."""
-        assert block.numbers is not None, "it is read with them"
-        return cls(block.numbers, best.ids, best.values, block.tags, best.reasons, best.buckets)
+    rows: NDArray[np.int64] = attribute("Number of each row in the input, from 0: int64 (n,).")
+    ids: NDArray[np.int64] = attribute("Class ids, best first: int64 (n, k).")
+    scores: NDArray[np.float32] = attribute("Their scores by the estimator: float32 (n, k).")
+    tags: Texts | None = attribute("The tag of each row; None where no row has one.", None)
+    reasons: NDArray[Any] | None = attribute(
+        "Why each has its score, where that is asked for: (n, k) as `reason_type` says.", None
+    )
+    buckets: NDArray[np.float32] | None = attribute(
+        "Their bucket probabilities, where these are asked for: float32 (n, R*B).", None
+    )
 
     def _line(self) -> str:
         n, k = self.ids.shape
         return f"{n:,} rows, {k:,} classes each"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionRequest:
+    """What is wanted of each row."""
+
+    task: ClassVar[Task] = "predict"
+    k: int  # most classes a row
+    threshold: float | None = None  # the least probability of a label that is given
+    probabilities: bool = False  # whether probabilities stand in place of scores
+    # labels that may be said alone, or may not be said; None without such a limit
+    only: tuple[Any, ...] | None = None
+    never: tuple[Any, ...] | None = None
+    explain: int = 0  # features that raise a score, and that lower it, which are given at most
+    n_columns: int = 0  # R*B of the bucket probabilities that are given; 0 without these
+
+    @property
+    def some_labels(self) -> bool:
+        """Whether only some of the labels may be said."""
+        return (self.only, self.never) != (None, None)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the ranking that is calibrated is used."""
+        return self.probabilities or self.threshold is not None
+
+    def cells(self, allowed: Allowed | None = None) -> int:
+        """Return cells of a row: classes that are ranked, two for what adds to a score of each."""
+        ranked = self.k if allowed is None else allowed.n_to_rank(self.k)
+        ranked = max(ranked, CANDIDATES) if self.calibrated else ranked
+        explained = 2 * self.k * (2 * self.explain + len(LINES)) * (self.explain > 0)
+        return ranked + explained + -(-BUCKET_BYTES * self.n_columns // CELL_BYTES)
+
+    def beside(self, n_classes: int) -> dict[str, int]:
+        """Return the memory that explaining and files of labels take, by name."""
+        del n_classes
+        files = bytes_of((*(self.only or ()), *(self.never or ())))
+        found = {"explanations": WORK_BYTES * bool(self.explain), "files of labels": files}
+        return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
+
+    def record_type(self, k: int) -> np.dtype[Any]:
+        """Return how a row is held with the bytes of its tag, while rows are put in order."""
+        best: list[Any] = [("ids", "i4", (k,)), ("scores", "f4", (k,))]
+        best += [("reasons", reason_type(self.explain), (k,))] * (self.explain > 0)
+        best += [("buckets", "f4", (self.n_columns,))] * (self.n_columns > 0)
+        return np.dtype([("rows", "i8"), ("tag", "i4"), *best])
 
 
 class ScorerSum:
@@ -139,10 +169,22 @@ class ScorerSum:
             best = best._replace(reasons=why)
         return best._replace(buckets=self.bucket_probabilities(rows)) if buckets else best
 
+    def predict(
+        self, block: RowBlock, request: PredictionRequest, allowed: Allowed | None
+    ) -> Predictions:
+        """Return what is asked of rows of an input."""
+        best = self.topk(
+            block, request.k, probabilities=request.probabilities, threshold=request.threshold,
+            allowed=allowed, explain=request.explain, buckets=request.n_columns > 0,
+        )  # fmt: skip
+        assert block.numbers is not None, "it is read with them"
+        return Predictions(
+            block.numbers, best.ids, best.values, block.tags, best.reasons, best.buckets
+        )
+
     def bucket_probabilities(self, rows: RowBlock) -> NDArray[np.float32]:
         """Return those of hashed models: float32 (n, R*B), or raise UsageError without these."""
-        if self._model.spec.unhashed:
-            raise UsageError(NO_BUCKETS, hint=BUCKETS_HINT)
+        check_hashed(self._model.spec)
         rows = transform_block(rows, self._model.training.transform)
         return self._backend.outputs(rows, logarithms=False)
 
@@ -251,3 +293,12 @@ class ScorerSum:
         for one in (self._workers, self._counts, self._linear, self._late):
             if one is not None:
                 one.close()
+
+
+def check_hashed(spec: ModelSpec) -> ModelSpec:
+    """Return the shape of a model, or raise UsageError where it has no hashed models."""
+    if spec.unhashed:
+        hint = "Train one with --linear off --buckets N --repetitions N."
+        what = "the model has no hashed models, and so no buckets: --buckets"
+        raise UsageError(what, hint=hint)
+    return spec

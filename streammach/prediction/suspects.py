@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.model.calibration import CANDIDATES, label_probabilities
+from streammach.options.option_fields import add_attributes, attribute
 from streammach.options.reported import FigureTable
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.by_class import table_text
@@ -199,35 +200,26 @@ def find_outvoted(rows: NDArray[np.uint64], labels: NDArray[np.uint64]) -> NDArr
     return found
 
 
+@add_attributes
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Suspects:
-    """Rows whose labels are probably wrong.
+    """Rows whose labels are probably wrong."""
 
-    Attributes
-    ----------
-    rows : structured array (m,)
-        What is said of them, the most suspicious ones first, by ids of classes and features. Of
-        lists there is a record for each label that is told, and with the label -1 for each that is
-        missing.
-    labels, features : Names
-        The names of these.
-    n_expected : int
-        How many rows with one label are expected to have a wrong one; of lists, the records.
-    n_possible : int
-        How many records there are with those that are less suspicious.
-    n_rows, folds, seconds, projected_bytes : int and float
-        Rows that were judged, models that were trained, the time and memory that it took.
-    """
-
-    rows: NDArray[Any]
-    labels: Names
-    features: Names
-    n_expected: int
-    n_possible: int
-    n_rows: int
-    folds: int
-    seconds: float
-    projected_bytes: int
+    rows: NDArray[Any] = attribute(
+        "What is said of them, the most suspicious ones first, by ids of classes and features: a "
+        "structured array. Of lists there is a record for each label that is told, and with the "
+        "label -1 for each that is missing."
+    )
+    labels: Names = attribute("The names of labels.")
+    features: Names = attribute("The names of features.")
+    n_expected: int = attribute(
+        "How many rows with one label are expected to have a wrong one; of lists, the records."
+    )
+    n_possible: int = attribute("How many records there are with those that are less suspicious.")
+    n_rows: int = attribute("Rows that were judged.")
+    folds: int = attribute("Models that were trained.")
+    seconds: float = attribute("Time that it took.")
+    projected_bytes: int = attribute("Memory that it was expected to take.")
 
     @property
     def n_suspects(self) -> int:

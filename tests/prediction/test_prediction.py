@@ -12,9 +12,9 @@ from streammach.model.calibration import Calibration
 from streammach.model.model import Model
 from streammach.prediction.evaluate import choose_estimator, evaluate
 from streammach.prediction.inputs import InputCounts
-from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
 from streammach.prediction.ranking import TILTS, largest_discount
+from streammach.prediction.scorer_sum import PredictionRequest
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.label_lists import LabelLists
 from streammach.system.errors import DataError, ModelError, UsageError

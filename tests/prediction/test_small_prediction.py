@@ -5,9 +5,9 @@ import pytest
 import streammach as sm
 from streammach.inputs.source_options import GUESSED
 from streammach.prediction import room
+from streammach.prediction.diagnose import rank_first_rows
 from streammach.prediction.room import FIRST_ROWS, room_before
 from streammach.prediction.scorer_sum import ScorerSum
-from streammach.prediction.small_prediction import rank_first_rows
 from streammach.system.errors import BudgetError
 from streammach.system.machine import parse_size
 from tests.builders import fit

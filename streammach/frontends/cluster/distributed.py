@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streammach.frontends.cluster.ranges import evaluate, predict
-from streammach.frontends.cluster.running_tasks import RunningTasks
 from streammach.frontends.cluster.worker import LAST, WorkerTask, hold_process
-from streammach.frontends.cluster.workers import ClusterWorkers, check_installed
+from streammach.frontends.cluster.workers import ClusterWorkers, RunningTasks, check_installed
 from streammach.options.annotated import check_options
 from streammach.options.plan import Plan
 from streammach.options.training import TrainingOptions
@@ -241,7 +240,7 @@ class Tasks:
         """Train all parts; return their folders. Tasks are cancelled where that fails."""
         plan = self._first.plan
         try:
-            with self._tasks.watch_connection():
+            with self._tasks:
                 self._submit(1, self._workers.able(plan.projected_bytes))
                 while len(self._done) < self._n:
                     # The first part decides what the others need.
@@ -254,8 +253,6 @@ class Tasks:
                     self._look(dict(self._tasks.wait_for_task()))
         except KeyboardInterrupt:
             raise Interrupted("interrupted while parts were trained", hint=GOES_ON) from None
-        finally:
-            self._tasks.leave()
         return list(self._paths)
 
     def _submit(self, k: int, able: list[str] | None) -> None:

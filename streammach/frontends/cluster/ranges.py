@@ -7,14 +7,13 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streammach.frontends.cluster.running_tasks import FURTHER, in_turn
 from streammach.frontends.cluster.worker import RowsTask, do_range, document_digest
-from streammach.frontends.cluster.workers import ClusterWorkers, check_installed
+from streammach.frontends.cluster.workers import FURTHER, ClusterWorkers, check_installed, in_turn
 from streammach.model.model import Model, folder_of
 from streammach.options.annotated import check_options
 from streammach.prediction.allowed import KnownLabels, LabelFile, labels_in
@@ -23,9 +22,10 @@ from streammach.prediction.inputs import InputCounts, is_store
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.order import Order, in_source_order, source_order
+from streammach.prediction.output import AnswerShape
 from streammach.prediction.predict import UNITS, Predicted, output_of, target, write_table
-from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.room import NOTHING, room_before
+from streammach.prediction.scorer_sum import PredictionRequest
 from streammach.store.dataset import Dataset
 from streammach.system.errors import UsageError, clean
 from streammach.system.files.destinations import Destination
@@ -107,7 +107,7 @@ def predict(
     site = Site.of(client, store, folder, request, memory, beside=output.beside)
     model, room = Model.load(folder), site.task.room
     allowed = KnownLabels(model).limit_labels(request.only, request.never)
-    shape, seen = request.shape(model, allowed), InputCounts(total=site.order.n_rows)
+    shape, seen = AnswerShape.of(request, model, allowed), InputCounts(total=site.order.n_rows)
     record = request.record_type(shape.k)
     # What was ranked and has not come into its order takes no more than what is brought into it.
     room_of_one = room.sorted_bytes // (FURTHER * site.n_workers)
@@ -183,8 +183,7 @@ def evaluate(
     ):
         for more in blocks:
             sums.add(more)
-    found = evaluation_of(sums, seen, estimator or model.estimator)
-    return replace(found, seconds=time.monotonic() - began)
+    return evaluation_of(sums, seen, estimator or model.estimator, began)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from streammach.prediction.evaluate import count_blocks
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.order import rank_blocks
-from streammach.prediction.prediction_request import PredictionRequest
 from streammach.prediction.predictor import Predictor
+from streammach.prediction.scorer_sum import PredictionRequest
 from streammach.store.dataset import Dataset
 from streammach.system.errors import Interrupted, MismatchError
 from streammach.system.files.reading import file_pieces, sha256

@@ -35,7 +35,7 @@ def export(*, run: Path, options: ExportOptions, as_json: bool) -> None:
     The arrays are float32 or whole numbers, decoded, and all that predicting needs. The page "The
     model format" of the documentation says what each is, and how NumPy predicts with them.
     """
-    from streammach.frontends.export import onnx_graph, plain_arrays
+    from streammach.frontends.export import model_formats
     from streammach.model.document import read_document
     from streammach.model.model import Model, folder_of
     from streammach.model.size import size_in_file
@@ -44,18 +44,18 @@ def export(*, run: Path, options: ExportOptions, as_json: bool) -> None:
     from streammach.system.files.destinations import Destination  # compiled code loads on demand
 
     out, memory, folder = options.out, options.room.memory, folder_of(run)
-    goal = Destination(out, plain_arrays.not_an_export, force=options.force, inputs=[folder])
+    goal = Destination(out, model_formats.not_an_export, force=options.force, inputs=[folder])
     size = size_in_file(run)
     n_weights = (size.spec.n_hashed_features + size.n_more) * size.spec.n_columns
     beside = {"decoded weights": DECODED_BYTES * n_weights}
     projected = changing_bytes(size, memory, beside)
     model = Model.load(run)
     if options.onnx:
-        beside["graph"] = GRAPH_COPIES * onnx_graph.check_graph(model)
+        beside["graph"] = GRAPH_COPIES * model_formats.check_graph(model)
         projected = changing_bytes(size, memory, beside)
-        goal.write([onnx_graph.onnx_graph(model)])
+        goal.write([model_formats.onnx_graph(model)])
     else:
-        plain_arrays.write_npz(model, encode_json(read_document(folder, run)), goal)
+        model_formats.write_npz(model, encode_json(read_document(folder, run)), goal)
     n_bytes, peak = out.stat().st_size, peak_of(projected)
     if as_json:
         say_json({"out": str(out), "bytes": n_bytes, "projected_bytes": projected,

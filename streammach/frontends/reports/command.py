@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
 from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.cli.options import PATH, command
-from streammach.options.option_fields import keywords_of, option
-from streammach.options.types import StorePath
-from streammach.prediction.options import Resources
+from streammach.frontends.reports.options import ReportOptions
+from streammach.options.option_fields import keywords_of
 from streammach.system.linux import peak_bytes
 from streammach.system.machine import size_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """What a report shows, and where it goes."""
-
-    on: StorePath | None = option(
-        None, "Labelled rows for the plots of probabilities, class frequency and repetitions.",
-        "STORE",
-    )  # fmt: skip
-    rows: int = option(20_000, "Use the first so many of those rows.", least=1)
-    out: Path | None = option(None, "Where to write.", "FILE", usual="RUN/report.html")
-    card: Path | None = option(
-        None, "Write a card of the model, too, in Markdown: data, figures, use, limits.",
-        "FILE",
-    )  # fmt: skip
-    force: bool = option(False, "Replace an existing page or card.")
-    room: Resources = field(default_factory=Resources)
 
 
 @command("streammach report runs/odp --on test.zarr", cached=True)

@@ -157,13 +157,6 @@ def whole_ticks(axis: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
 
 
-def thousands(axis: Any) -> None:
-    """Write an axis's numbers with separators."""
-    from matplotlib.ticker import FuncFormatter  # an optional library
-
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:z,.0f}"))
-
-
 def legend_above(axes: Any) -> None:
     """Put the legend of axes on top of their figure, in as many columns as there is room for."""
     handles, names = axes.get_legend_handles_labels()

@@ -147,12 +147,11 @@ def figures(plots: Sequence[Plot]) -> str:
     return '<div class="figures">\n' + "\n".join(map(figure, plots)) + "\n</div>"
 
 
-def figure(plot: Plot, *, folded: bool = True) -> str:
+def figure(plot: Plot) -> str:
     """Return a plot with its finding above and its numbers below."""
-    details = "<details>" if folded else "<details open>"
     return (
         f'<figure id="{plot.name}">\n<figcaption>{text(plot.finding)}</figcaption>\n{plot.svg}\n'
-        f'{details}<summary>numbers</summary>\n<div class="wide">\n'
+        '<details><summary>numbers</summary>\n<div class="wide">\n'
         f"{table(plot.header, plot.rows)}\n</div>\n</details>\n"
         "</figure>"
     )

@@ -15,12 +15,14 @@ from streammach.cli.about import run_lines
 from streammach.frontends.reports import html
 from streammach.frontends.reports.card import card as card_of
 from streammach.frontends.reports.drawing import Plot, percent, require
+from streammach.frontends.reports.options import ReportOptions
 from streammach.frontends.reports.row_plots import row_plots
 from streammach.frontends.reports.run_plots import run_plots
 from streammach.model.model import Model, disk_bytes
 from streammach.model.size import size_in_memory
 from streammach.options.annotated import check_options
 from streammach.options.figures import TopK
+from streammach.options.option_fields import add_parameters
 from streammach.prediction.by_class import TITLES
 from streammach.prediction.diagnose import REQUEST, ROWS, Diagnosis, QueryTime, diagnose, query_time
 from streammach.prediction.metrics import FIRST
@@ -56,6 +58,7 @@ class Report:
     projected_bytes: int | None = None  # memory that this was to take
 
 
+@add_parameters(ReportOptions)
 def report(
     run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *,
     on: str | os.PathLike[str] | None = None, rows: int = ROWS, memory: str | int | None = None,
@@ -68,21 +71,6 @@ def report(
     ----------
     run : path-like
         The folder of the run.
-    out : path-like, optional
-        The file; ``report.html`` in the folder otherwise.
-    on : path-like, optional
-        A store with labelled rows, for what guessing would reach, the time of a query and the
-        plots of probabilities, class frequency and repetitions.
-    rows : int
-        How many of its first rows are used.
-    memory : str or int, optional
-        Bytes that the process may take; otherwise 2 GB, or what is needed.
-    threads : int, optional
-        Threads that compute; all cores otherwise.
-    card : path-like, optional
-        Where a card of the model goes, in Markdown: data, figures, use and limits.
-    force : bool
-        Whether a page or a card that is there may be replaced.
     progress : bool, str or callable, optional
         Whether it is told how it goes, as for :func:`streammach.train`.
 

@@ -20,7 +20,6 @@ from streammach.frontends.reports.drawing import (
     legend_above,
     percent,
     plain_log,
-    thousands,
 )
 from streammach.options.figures import words
 from streammach.prediction.diagnose import Diagnosis
@@ -32,6 +31,7 @@ SHOWN = {"P": "precision (P)", "N": "nDCG (N)", "PSP": "propensity-scored (PSP)"
 KINDS = ("P", "N", "R", "PSP", "PSN")
 BY_LABELS = ("P@1", "N@5", "R@5")
 QUARTERS = {"worst quarter below": 0.25, "best quarter above": 0.75}
+COUNT = "{x:,.0f}"  # of ticks: whole numbers with separators
 BAR = 0.26  # width of a bar, of the distance of two places
 
 
@@ -103,7 +103,7 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
         below.set_ylim(min(sizes) / 3, 2 * max(sizes))
         plain_log(below.yaxis)
     else:
-        thousands(below.yaxis)
+        below.yaxis.set_major_formatter(COUNT)
 
 
 def _bars_plot(
@@ -289,7 +289,7 @@ def _draw_groups(
     below.set_xticks(places, groups)
     below.grid(visible=False, axis="x")
     below.set(xlabel=what, ylabel=of)
-    thousands(below.yaxis)
+    below.yaxis.set_major_formatter(COUNT)
 
 
 def classes_plot(found: Diagnosis) -> Plot | None:

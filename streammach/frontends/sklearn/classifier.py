@@ -13,9 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streammach.conversion.memory_labels import find_lists, kind_of
+from streammach.frontends.sklearn import fit_rows
 from streammach.frontends.sklearn.answers import Answers, check_classes, check_room
-from streammach.frontends.sklearn.fit_rows import arriving, check_rows, names_of, plain, validate
-from streammach.frontends.sklearn.fits import parameters_of, threads_of, train_estimator
 from streammach.frontends.sklearn.partial_fits import PartialFits, alike, new_labels
 from streammach.frontends.sklearn.rows import in_form, indicator, places
 from streammach.inputs.label_names import NamesOfLabels
@@ -140,14 +139,14 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         BudgetError, UsageError, DeviceError, DivergedError, DiskError
             As for :func:`streammach.training.trainer.train`.
         """
-        (data, targets), model = check_rows(self, X, y, sample_weight), None
+        (data, targets), model = fit_rows.check_rows(self, X, y, sample_weight), None
         classes = targets.classes
         if self.warm_start and hasattr(self, "_answers_"):
             model = self._answers_.model
             if not alike(classes.dtype, self.classes_.dtype):
                 raise ValueError("warm_start=True: labels have another type than those before: y")
             classes = np.unique(np.concatenate([self.classes_, classes]))
-        with train_estimator(parameters_of(self), data, model) as run:
+        with fit_rows.train_estimator(fit_rows.parameters_of(self), data, model) as run:
             model = run.model
         self.classes_: NDArray[Any] = classes
         self._sets_ = targets.form
@@ -199,11 +198,11 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         elif hasattr(self, "_answers_"):
             model, form = self._answers_.model, self._sets_
             known = self.classes_[self._answers_.places]
-        rows, recipe = arriving(self, X, y, sample_weight, model)
+        rows, recipe = fit_rows.arriving(self, X, y, sample_weight, model)
         labels, ids = new_labels(known, form, rows.targets, classes)
-        given, losses = parameters_of(self), [] if model is None else self.loss_curve_
+        given, losses = fit_rows.parameters_of(self), [] if model is None else self.loss_curve_
         if model is None:
-            passes = PartialFits.begin(given, rows, labels, names_of(self), recipe)
+            passes = PartialFits.begin(given, rows, labels, fit_rows.names_of(self), recipe)
         else:
             passes = self._passes_ or PartialFits.after_fit(model, given)
         self.loss_curve_ = [*losses, passes.learn(rows, labels, ids)]
@@ -348,16 +347,15 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
         model = replace(model, label_kind=kind_of(self.classes_))
         if where is None:
             where = places(model.labels, self.classes_)
-        return Answers(
-            model, where, combine=self.combine, device=self.device, threads=threads_of(self.n_jobs)
-        )  # fmt: skip
+        threads = fit_rows.threads_of(self.n_jobs)
+        return Answers(model, where, combine=self.combine, device=self.device, threads=threads)
 
     def _block(self, X: Any, only: Any, never: Any) -> tuple[RowBlock, Allowed | None]:
         """Return rows with the model's ids, and which classes may be said of them."""
         check_is_fitted(self)
-        X = plain(X)
+        X = fit_rows.plain(X)
         if self._answers_.model.recipe is None:
-            own = validate(self, X, reset=False)
+            own = fit_rows.validate(self, X, reset=False)
             X = X if is_frame(X) else own
         block = self._answers_.rows(X)
         return block, self._answers_.limit_labels(only, never, self.classes_, block.n_rows)
@@ -393,6 +391,6 @@ class MACHClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # w
             return
         self._passes_ = None
         if learning is not None:
-            self._passes_ = PartialFits.restore(model, parameters_of(self), learning)
+            self._passes_ = PartialFits.restore(model, fit_rows.parameters_of(self), learning)
             model = self._passes_.stream.model
         self._answers_ = self._answering(model, where)

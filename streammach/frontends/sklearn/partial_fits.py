@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.frontends.sklearn.fits import seed_of, threads_of
+from streammach.frontends.sklearn.fit_rows import Parameters, seed_of, threads_of
 from streammach.frontends.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
-from streammach.inputs.source_options import SourceOptions, TableOptions
+from streammach.inputs.source_options import SourceOptions
 from streammach.inputs.tables.memory_tables import MemorySource
 from streammach.model.model import Model
 from streammach.options.optimizers import OPTIMIZERS, USUAL
@@ -20,7 +20,7 @@ from streammach.options.recipe import Recipe
 from streammach.options.training import TrainSpec
 from streammach.options.types import Transform
 from streammach.prediction.in_memory import ModelRows
-from streammach.rows.arrays import csr_array
+from streammach.rows.arrays import is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.canonical import canonicalize
 from streammach.rows.label_lists import LabelLists
@@ -37,7 +37,6 @@ DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through ma
 CONSTANT = {"adam": 0.5, "adagrad": 2.0}  # of the usual rate, which falls to 0 in other trainings
 TABLE_TRANSFORM: Transform = "l2"  # of the values of a table's rows
 KINDS = {"": "one label", "lists": "a list of labels"}  # of a row, by the form; others are matrices
-Parameters = Mapping[str, Any]
 
 
 class PartialFits:
@@ -65,16 +64,17 @@ class PartialFits:
             names = vocabulary.feature_names()
             if not len(names):
                 raise DataError(f"none of the first {block.n_rows:,} rows has a feature: X")
-            block, shape = transform_block(block, TABLE_TRANSFORM), (block.n_rows, len(names))
-            x = csr_array((block.values, block.features, block.indptr), shape=shape)
-            first = replace(first, x=x)
-        d, columns = int(first.x.shape[1]), TrainedColumns()
-        if recipe is None:
+            values, columns = transform_block(block, TABLE_TRANSFORM).values, TrainedColumns()
+        else:
+            x, d = first.x, int(first.x.shape[1])
+            values = x.data if is_sparse(x) else x[x != 0]
             columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
-        dense = recipe is None and first.scale().n_values / d >= DENSE_SHARE
+            names = Names.of(range(d)) if names is None else names
+        n_values = max(len(values) / len(first.targets.lists), 1.0)  # of a row
+        dense = recipe is None and n_values / len(names) >= DENSE_SHARE
         model = begin_model(
-            label_names(labels), Names.of(range(d)) if names is None else names, columns,
-            _training(given, first, size, dense=dense, table=recipe is not None),
+            label_names(labels), names, columns,
+            _training(given, rows.targets.form, values, n_values, dense=dense, recipe=recipe),
             dense=dense, shape=(given["n_buckets"], given["n_repetitions"]),
             memory=given["memory"] or MEMORY, libraries_bytes=LIBRARY_BYTES, recipe=recipe,
             row_labels=first.targets.lists.n_labels / len(first.targets.lists),
@@ -129,27 +129,27 @@ class PartialFits:
         return {name: a for name, a in self.stream.arrays.items() if name not in WEIGHTS}
 
 
-def recipe_for(table: Any, roles: TableOptions) -> Recipe:
-    """Return how a table becomes features, by its first rows, or raise UsageError or DataError."""
-    how = SourceOptions(table=roles, multilabel="off")
-    return MemorySource(table, how, labelled=False).recipe
-
-
 def _block(table: Any, recipe: Recipe, vocabulary: Vocabulary) -> RowBlock:
     source = MemorySource(table, SourceOptions(recipe=recipe, multilabel="off"), labelled=False)
     return canonicalize(source.block(vocabulary, label_needed=False))
 
 
-def _training(given: Parameters, first: Rows, size: int, *, dense: bool, table: bool) -> TrainSpec:
-    """Return how rows are learnt from, by the first of them as they are after the transform."""
-    kind, scale = OPTIMIZERS[USUAL[dense]], first.scale()
+def _training(
+    given: Parameters, form: str, values: NDArray[Any], n_values: float, *, dense: bool,
+    recipe: Recipe | None,
+) -> TrainSpec:  # fmt: skip
+    """Return how rows are learnt from, by values of the first ones and how many a row has."""
+    kind = OPTIMIZERS[USUAL[dense]]
+    typical = np.sqrt(np.mean(np.square(values, dtype=np.float64))) if len(values) else 1.0
+    value = max(float(typical), 1e-6)
+    rate = CONSTANT[kind.name] * kind.usual_rate(value, n_values)
     made = TrainSpec(
-        epochs=1, batch_size=size,
-        learning_rate=given["learning_rate"] or CONSTANT[kind.name] * kind.usual_rate(*scale),
-        transform=TABLE_TRANSFORM if table else "raw", label_smoothing=0.0, optimizer=kind.name,
-        epsilon=kind.epsilon(scale.value), seed=seed_of(given["random_state"]),
+        epochs=1, batch_size=given["batch_size"] or BATCH, label_smoothing=0.0,
+        learning_rate=given["learning_rate"] or rate, optimizer=kind.name,
+        transform="raw" if recipe is None else TABLE_TRANSFORM, epsilon=kind.epsilon(value),
+        seed=seed_of(given["random_state"]),
     )  # fmt: skip
-    return replace(made, loss="logistic", label_share="each") if first.targets.form else made
+    return replace(made, loss="logistic", label_share="each") if form else made
 
 
 def new_labels(

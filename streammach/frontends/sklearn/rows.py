@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -28,15 +28,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import MAX_NAME, Names
 from streammach.system.errors import DataError, clean
 
-SCALED_ROWS = 10_000  # by which the size of values is told
 LIBRARY_BYTES = 110_000_000  # of scikit-learn and what it imports (measured)
-
-
-class ValueScale(NamedTuple):
-    """How large values are: the root of their mean square, and how many a row has."""
-
-    value: float
-    n_values: float
 
 
 @dataclass(frozen=True)
@@ -141,20 +133,6 @@ class Rows:
         """Return some of the rows, each of weight 1."""
         targets = replace(self.targets, lists=self.targets.lists.take(rows))
         return Rows(take_rows(self.x, rows), targets)
-
-    def scale(self) -> ValueScale:
-        """Return how large the rows' values are."""
-        x = self.x[:SCALED_ROWS]
-        if scipy.sparse.issparse(x):
-            lengths = np.diff(x.indptr).astype(np.float64)
-            squares = np.add.reduceat(np.append(x.data.astype(np.float64) ** 2, 0), x.indptr[:-1])
-            squares[lengths == 0] = 0
-        else:
-            lengths = np.count_nonzero(x, axis=1).astype(np.float64)
-            squares = np.einsum("ij,ij->i", x, x, dtype=np.float64, casting="same_kind")
-        nnz = float(lengths.sum())
-        typical = float(np.sqrt(squares.sum() / nnz)) if nnz else 1.0
-        return ValueScale(max(typical, 1e-6), max(nnz / max(len(lengths), 1), 1.0))
 
 
 def sum_duplicates(x: Any) -> Any:

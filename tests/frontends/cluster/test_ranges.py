@@ -245,8 +245,8 @@ def test_an_interrupted_table_leaves_nothing(stage, place, client, tmp_path):
 
 
 def test_a_worker_has_to_see_the_same_model_and_store(place, client, tmp_path):
-    from streammach.prediction.prediction_request import PredictionRequest
     from streammach.prediction.room import room_before
+    from streammach.prediction.scorer_sum import PredictionRequest
 
     run, rows = place / "one/model", place / "one-test.zarr"
     room = room_before(run, "predict", rows, 5, memory=None, device="cpu", threads=1)

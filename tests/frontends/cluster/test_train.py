@@ -12,7 +12,6 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.frontends.cluster.running_tasks import RunningTasks
 from streammach.frontends.cluster.worker import hold_process
 from streammach.frontends.cluster.workers import (
     CPU,
@@ -21,6 +20,7 @@ from streammach.frontends.cluster.workers import (
     USABLE,
     VERSION,
     ClusterWorkers,
+    RunningTasks,
     devices_of,
     started_here,
 )

@@ -1,28 +1,59 @@
-"""A model as an ONNX graph that ranks all classes of rows: docs/reference/model-format.md."""
+"""A model as plain arrays, from which NumPy alone predicts, or as an ONNX graph that ranks rows.
+
+Both are described in docs/reference/model-format.md.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import STEP
-from streammach.frontends.export.plain_arrays import MARK
 from streammach.linear.kernel_map import KernelWeights
 from streammach.linear.weights import LinearWeights
 from streammach.model.model import Model
 from streammach.model.shrink import plain
 from streammach.options.estimators import BLEND
+from streammach.prediction.output import ByteFile
 from streammach.prediction.ranking import frequency_scores, knows_frequencies
 from streammach.rows.pairs import CountWeights
 from streammach.system.errors import UsageError
+from streammach.system.files.destinations import Destination, not_regular
+from streammach.system.files.writing import Writer
 from streammach.system.machine import size_text
 
+FORMAT = 1
+MARK = "streammach_export"  # the first array, or the producer of a graph: files of ours begin so
 OPSET, IR = 17, 8  # what readers from 2022 on know
 MOST = 2_000_000_000  # bytes of a file of protocol buffers
 WITHOUT = "Leave --onnx out: FILE.npz has all of it."
 ZERO, ONE, TINY = np.float32(0), np.float32(1), np.float32(1e-12)
+
+
+def not_an_export(path: Path) -> str | None:
+    """Return why a file is no exported model; None if it is."""
+    why = not_regular(path)
+    if why is not None:
+        return why
+    with open(path, "rb") as file:
+        ours = MARK.encode() in file.read(64)
+    return None if ours else "it is no model that streammach exported"
+
+
+def write_npz(model: Model, document: bytes, goal: Destination) -> None:
+    """Write a model's arrays and its JSON, whole or not at all; or raise UsageError, DiskError."""
+    arrays: dict[str, Any] = {MARK: np.array(FORMAT), "document": np.array(document.decode())}
+    arrays |= model.arrays() | {"weights": plain(model, slice(None))}
+    arrays |= {"codes": model.spec.codes().astype(np.int32)}
+    if knows_frequencies(model):
+        arrays["empty_scores"] = frequency_scores(model, model.estimator)
+    arrays.pop("scale", None)
+    with goal.scratch() as made, Writer(goal.path, temporary=made) as out:
+        np.savez(ByteFile(out.write), **arrays)
+        goal.take(made)
 
 
 def check_graph(model: Model) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import msgspec
 
 from streammach.backends.registry import device_text
+from streammach.cli.console import Document
 from streammach.options.plan import Option, Plan
 from streammach.parts.registry import parts_text
 from streammach.system.errors import clean
@@ -15,8 +15,6 @@ from streammach.system.machine import UNLIMITED, number_text, size_text, time_ra
 from streammach.system.progress import line_width, wrap_lines
 
 HEADING = "      B    R  parts         memory    model  lost        query   training"
-
-Document = Mapping[str, object]  # a JSON object
 
 
 def model_text(plan: Plan) -> str:

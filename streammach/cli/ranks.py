@@ -11,15 +11,8 @@ from typing import Any
 
 import click
 
-from streammach.cli.console import (
-    peak_of,
-    say,
-    say_json,
-    say_lines,
-    short_path,
-    warn_of_skipped_rows,
-    warn_of_unknown,
-)
+from streammach.cli import console
+from streammach.cli.console import peak_of, say, say_json, short_path
 from streammach.cli.options import OF_TABLES, PATH, STORE_PATH, command
 from streammach.inputs.source_options import SourceOptions
 from streammach.options.option_fields import option
@@ -123,7 +116,7 @@ def evaluate(
     if table is not None and found.by_class is not None:
         table.write(found.by_class.csv())
     found = dataclasses.replace(found, seconds=Clock.of_process(None).elapsed_seconds)
-    warn_of_skipped_rows(found.skipped, store, bad_rows.rejects)
+    console.warn_of_skipped_rows(found.skipped, store, bad_rows.rejects)
     if found.n_unseen:
         warnings.warn(
             f"{found.n_unseen:,} {'rows carry a label' if found.sets is None else 'labels were'} "
@@ -141,7 +134,7 @@ def evaluate(
         f"{short_path(run)} on {short_path(store)}: {found.n_rows:,} rows in "
         f"{time_text(found.seconds)}"
     )
-    say_lines(evaluation_lines(found), 12)
+    console.say_lines(evaluation_lines(found), 12)
     if file is not None and found.by_class is not None:
         say(f"{short_path(file)}: {len(found.by_class):,} classes")
 
@@ -187,8 +180,8 @@ def predict(
                 run, source, options=how, progress=shown, **vars(options), **vars(bad_rows),
                 **vars(device),
             )  # fmt: skip
-    warn_of_unknown(done.unknown_values, source)
-    warn_of_skipped_rows(done.skipped, source, done.rejects)
+    console.warn_of_unknown(done.unknown_values, source)
+    console.warn_of_skipped_rows(done.skipped, source, done.rejects)
     peak = peak_of(done.projected_bytes)
     if as_json:
         say_json(dataclasses.asdict(done) | {"peak_bytes": peak})

@@ -101,6 +101,11 @@ class EachClass:
         self.predictions = self.hits = self.rows
 
     @staticmethod
+    def footprint(n_classes: int) -> int:
+        """Return the bytes that so many classes take beside an evaluation without them."""
+        return EACH_BYTES * n_classes + PAIR_BYTES * (min(MOST_PAIRS, n_classes**2) + WAITING)
+
+    @staticmethod
     def count(rows: RankedRows, threshold: float) -> dict[str, Any]:
         """Return what the labels of a block's rows add, of those that training saw."""
         lists, best, (ids, said, hits) = rows.block.lists, rows.best, rows.predict_labels(threshold)
@@ -296,11 +301,8 @@ class NamespaceValues:
             known = ", ".join(namespaces(features)) or "none"
             what = f"no feature of the model is in the namespace {clean(by)}: --by"
             raise UsageError(what, hint=f"There are: {known}.")
-
-    @property
-    def zeros(self) -> NDArray[np.int64]:
-        """Rows and right ones of each value before the first row, those without any last."""
-        return np.zeros((len(self._own) + 1, 2), np.int64)
+        # rows and right ones of each value, those without any last
+        self._counts = np.zeros((len(self._own) + 1, 2), np.int64)
 
     def count(self, rows: RankedRows) -> IdCounts:
         """Return how many rows there are by value, and of how many the best class is right."""
@@ -315,22 +317,26 @@ class NamespaceValues:
         right = block.lists.match(rows.best[:, :1])[:, 0]
         return IdCounts.of(group, np.stack([np.ones_like(group), right], axis=1))
 
-    def slices(self, counts: NDArray[np.int64]) -> Slices:
-        """Return the shares of such counts, those of the most frequent and of the worst values."""
-        n, right = counts[:-1].T
+    def take(self, more: IdCounts) -> None:
+        """Add what a block adds."""
+        self._counts[more.ids] += more.n
+
+    def slices(self) -> Slices:
+        """Return the shares of all rows, those of the most frequent and of the worst values."""
+        n, right = self._counts[:-1].T
         some = np.flatnonzero(n)
         frequent = some[np.lexsort((some, -n[some]))][:FREQUENT]
         many = some[n[some] >= LEAST_ROWS]
         worst = many[np.lexsort((many, -n[many], right[many] / n[many]))][:WORST]
         return Slices(
             by=self._by, n_values=len(some),
-            without=self._slice(-1, counts) if counts[-1, 0] else None,
-            frequent=tuple(self._slice(i, counts) for i in frequent.tolist()),
-            worst=tuple(self._slice(i, counts) for i in worst.tolist()),
+            without=self._slice(-1) if self._counts[-1, 0] else None,
+            frequent=tuple(self._slice(i) for i in frequent.tolist()),
+            worst=tuple(self._slice(i) for i in worst.tolist()),
         )  # fmt: skip
 
-    def _slice(self, place: int, counts: NDArray[np.int64]) -> Slice:
-        n, right = counts[place].tolist()
+    def _slice(self, place: int) -> Slice:
+        n, right = self._counts[place].tolist()
         share = right / n
         name = self._features.raw(int(self._own[place])) if place >= 0 else b""
         value = name.partition(bytes([SEPARATOR]))[2].decode("utf-8", "replace")

@@ -116,7 +116,7 @@ class Evaluation(Reported):
         "Pairs of a class and what is said in its place, the most frequent first, as asked for.", ()
     )
     skipped: dict[str, int] = field(
-        default_factory=dict, metadata=attribute("Rows that were left out, by reason.").metadata
+        default_factory=dict, metadata=attribute("Rows that could not be read, by reason.").metadata
     )
 
     @property

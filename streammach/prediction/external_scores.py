@@ -20,7 +20,7 @@ from streammach.prediction.metric_table import EvaluationRequest, MetricSums
 from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
 from streammach.prediction.scorer_sum import BestLabels
-from streammach.rows.arrays import is_sparse
+from streammach.rows.arrays import best_first, is_sparse
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
 from streammach.system.errors import DataError, UsageError
@@ -171,7 +171,7 @@ class _Rankings:
             own = replace(own, names=self.names)
         return own.choose_form("auto", PLACE, "labels")
 
-    def pieces(self) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.float64]]]:
+    def pieces(self) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[Any]]]:
         """Yield rows ``start:stop`` with their labels and scores, best first, -inf without one."""
         n, k = self.scores.shape
         step, columns = max(1, CELLS // max(k, 1)), np.arange(k)
@@ -191,6 +191,4 @@ class _Rankings:
             if (again := (np.diff(own, axis=1) == 0).any(axis=1)).any():
                 row = start + int(again.argmax())
                 raise DataError(f"row {row:,} (counted from 0) ranks a label twice", path=PLACE)
-            order = np.argsort(-values, axis=1, kind="stable")
-            yield (start, stop, np.take_along_axis(codes, order, 1),
-                   np.take_along_axis(values, order, 1))  # fmt: skip
+            yield start, stop, *best_first(codes, values, k)

@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.identity import PLACE
 from streammach.inputs.source_options import SourceOptions, TableOptions
-from streammach.inputs.tables.memory_objects import (
-    NUMBERS,
-    as_rows,
-    is_recipe_table,
-    is_table,
-    to_matrix,
-)
+from streammach.inputs.tables import memory_objects
+from streammach.inputs.tables.memory_objects import as_rows, is_table
 from streammach.inputs.tables.memory_tables import MemorySource
 from streammach.inputs.tables.word_places import Places, add_places
 from streammach.model.model import Model
@@ -56,9 +51,9 @@ class ModelRows:
             return self.matrix(rows, columns)
         if self._model.recipe is not None and is_table(rows):
             return self.table(rows, unknown, bad_rows=bad_rows)
-        if is_recipe_table(rows, None, TableOptions()):
+        if memory_objects.is_recipe_table(rows, None, TableOptions()):
             raise no_recipe(None)
-        given = to_matrix(rows)
+        given = memory_objects.to_matrix(rows)
         if given.names is None:
             return self.matrix(given.matrix)
         if not isinstance(rows, list):
@@ -146,7 +141,7 @@ class _Compressed(NamedTuple):
 def _check_matrix(rows: Any) -> Any:
     """Return a matrix as compressed sparse rows of float32, or raise DataError."""
     # What scipy does for one row takes as long as ranking it.
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in NUMBERS:
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in memory_objects.NUMBERS:
         where, columns = np.nonzero(rows)
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.bincount(where, minlength=len(rows)), out=indptr[1:])

@@ -20,39 +20,9 @@ from streammach.model.calibration import CANDIDATES, Calibration, class_probabil
 from streammach.model.model import Model
 from streammach.options.estimators import BLEND, estimators
 from streammach.options.types import Ranker
-from streammach.prediction.by_class import (
-    EACH_BYTES,
-    MOST_PAIRS,
-    PAIR_BYTES,
-    WAITING,
-    EachClass,
-    NamespaceValues,
-)
-from streammach.prediction.metrics import (
-    DEFAULT_A,
-    DEFAULT_B,
-    FIRST,
-    LIKELY,
-    MOST,
-    PLACES,
-    SET_FIELDS,
-    Bin,
-    IdCounts,
-    SetMetrics,
-    best_precisions,
-    count_bins,
-    count_gains,
-    count_hits,
-    deciles,
-    f1_of_labels,
-    gain_metrics_at,
-    group_rows,
-    label_gains,
-    macro_recall,
-    metrics_at,
-    reliability,
-    tenths,
-)
+from streammach.prediction import metrics
+from streammach.prediction.by_class import EachClass, NamespaceValues
+from streammach.prediction.metrics import DEFAULT_A, DEFAULT_B, MOST, PLACES, IdCounts
 from streammach.prediction.ranked_rows import ClassFacts, RankedRows
 from streammach.prediction.room import Task
 from streammach.prediction.selection_metrics import measure_ids
@@ -61,7 +31,7 @@ from streammach.system.errors import UsageError
 MOST_AT = 1000  # largest k of a metric
 NAN = float("nan")
 # What a block of rows adds, by name: an array or a number; IdCounts of classes, which are summed in
-# an array, or of another kind (`hits`); or what `EachClass` takes.
+# an array, or of another kind (`hits`); or what `EachClass` and `NamespaceValues` take.
 BlockSums = Mapping[str, Any]
 Fields = Mapping[str, Any]  # of an evaluation
 
@@ -73,7 +43,7 @@ class EvaluationRequest:
     task: ClassVar[Task] = "evaluate"
     some_labels: ClassVar[bool] = False  # whether only some of the labels may be said
     # probability from which on a label is predicted, or the best one of rows with one label
-    threshold: float = LIKELY
+    threshold: float = metrics.LIKELY
     propensity: tuple[float, float] = (DEFAULT_A, DEFAULT_B)  # a and B of the propensities then
     estimators: bool = False  # whether rows are ranked by all estimators that the model has, too
     # a namespace, or a column of a table: how many rows are right by its values
@@ -103,10 +73,7 @@ class EvaluationRequest:
 
     def beside(self, n_classes: int) -> dict[str, int]:
         """Return the bytes that so many classes take beside an evaluation without them, by name."""
-        if not self.classes:
-            return {}
-        pairs = min(MOST_PAIRS, n_classes**2) + WAITING
-        return {"figures by class": EACH_BYTES * n_classes + PAIR_BYTES * pairs}
+        return {"figures by class": EachClass.footprint(n_classes)} if self.classes else {}
 
 
 def _count_rows(rows: RankedRows, sums: MetricSums) -> BlockSums:
@@ -122,26 +89,26 @@ def _row_shares(sums: MetricSums) -> Fields:
 
 
 def _count_hits(rows: RankedRows, sums: MetricSums) -> BlockSums:
-    return {"hits": count_hits(rows.best, rows.block.lists, sums.request.most)}
+    return {"hits": metrics.count_hits(rows.best, rows.block.lists, sums.request.most)}
 
 
 def _accuracies(sums: MetricSums) -> Fields:
-    named, word = metrics_at(sums["hits"], PLACES), "P" if sums.multilabel else "R"
+    named, word = metrics.metrics_at(sums["hits"], PLACES), "P" if sums.multilabel else "R"
     first, three, five = (named[f"{word}@{k}"] for k in PLACES)
     return {"accuracy": first, "top_3_accuracy": three, "top_5_accuracy": five}
 
 
 def _hit_metrics(sums: MetricSums) -> Fields:
-    return {"at": metrics_at(sums["hits"], sums.request.at)}
+    return {"at": metrics.metrics_at(sums["hits"], sums.request.at)}
 
 
 def _count_gains(rows: RankedRows, sums: MetricSums) -> BlockSums:
     model, (a, b) = rows.model, sums.request.propensity
     assert model.label_counts is not None, "rows have lists of labels"
-    gain = partial(label_gains, counts=model.label_counts, n_rows=model.n_rows, a=a, b=b)
+    gain = partial(metrics.label_gains, counts=model.label_counts, n_rows=model.n_rows, a=a, b=b)
     best, lists = rows.best[:, :MOST], rows.block.lists
     return {
-        "gains": count_gains(rows.best, lists, gain, sums.request.most),
+        "gains": metrics.count_gains(rows.best, lists, gain, sums.request.most),
         "among five": IdCounts.of(best[lists.match(best)]),
     }
 
@@ -149,10 +116,10 @@ def _count_gains(rows: RankedRows, sums: MetricSums) -> BlockSums:
 def _set_metrics(sums: MetricSums) -> Fields:
     n_rows, _, _, n_labels = sums["rows"].tolist()
     at = sorted({*PLACES, *sums.request.at})
-    named = metrics_at(sums["hits"], at) | gain_metrics_at(sums["gains"], at)
-    by_k = {own: {k: named[f"{name}@{k}"] for k in at} for name, own in SET_FIELDS.items()}
+    named = metrics.metrics_at(sums["hits"], at) | metrics.gain_metrics_at(sums["gains"], at)
+    by_k = {own: {k: named[f"{name}@{k}"] for k in at} for name, own in metrics.SET_FIELDS.items()}
     recalls = tuple(tenth.recall for tenth in _tenths(sums)["tenths"])
-    found = SetMetrics(n_rows=n_rows, n_labels=n_labels, decile_recall=recalls, **by_k)
+    found = metrics.SetMetrics(n_rows=n_rows, n_labels=n_labels, decile_recall=recalls, **by_k)
     return {"log_loss": NAN, "sets": found}
 
 
@@ -163,25 +130,25 @@ def _count_probabilities(rows: RankedRows, sums: MetricSums) -> BlockSums:
     some, p, hits = np.isfinite(rows.candidates.scores), rows.p, rows.hits
     more: dict[str, Any] = {}
     if rows.multilabel:
-        likely = some & (p >= LIKELY)
+        likely = some & (p >= metrics.LIKELY)
         more["likely"] = np.array([likely.sum(), p[likely].sum(), hits[likely].sum()])
-        some, first = some[:, :FIRST], FIRST
+        some, first = some[:, : metrics.FIRST], metrics.FIRST
     else:
         scores = rows.candidates.scores
         before, _ = class_probabilities(scores, rows.model.n_labels, Calibration())
         some, first = (rows.block.classes >= 0)[:, None], 1
-        more["before"] = count_bins(before[:, :1][some], hits[:, :1][some])
+        more["before"] = metrics.count_bins(before[:, :1][some], hits[:, :1][some])
         more["logs"] = rows.logs.sum()
-    return more | {"stated": count_bins(p[:, :first][some], hits[:, :first][some])}
+    return more | {"stated": metrics.count_bins(p[:, :first][some], hits[:, :first][some])}
 
 
 def _calibration_errors(sums: MetricSums) -> Fields:
     n = int(sums["stated"][0].sum()) if "stated" in sums else 0
     if not n:
         return {"log_loss": NAN}
-    found = {"ece": reliability(sums["stated"]).ece}
+    found = {"ece": metrics.reliability(sums["stated"]).ece}
     if "before" in sums:
-        found["ece_before"] = reliability(sums["before"]).ece
+        found["ece_before"] = metrics.reliability(sums["before"]).ece
         found["log_loss"] = -float(sums["logs"]) / n
     return found
 
@@ -215,12 +182,15 @@ def _count_classes(rows: RankedRows, sums: MetricSums) -> BlockSums:
 
 def _class_recalls(sums: MetricSums) -> Fields:
     there, right = sums["there"], sums["right"]
-    return {"macro_recall": macro_recall(there, right), "recall_by_decile": deciles(there, right)}
+    return {
+        "macro_recall": metrics.macro_recall(there, right),
+        "recall_by_decile": metrics.deciles(there, right),
+    }
 
 
 def _f1(sums: MetricSums) -> Fields:
     n_unseen = int(sums["rows"][1])
-    return {"f1": f1_of_labels(sums["right"], sums["said"], sums["there"], n_unseen)}
+    return {"f1": metrics.f1_of_labels(sums["right"], sums["said"], sums["there"], n_unseen)}
 
 
 def _count_by_class(rows: RankedRows, sums: MetricSums) -> BlockSums:
@@ -255,31 +225,31 @@ def _ranking_metrics(sums: MetricSums) -> Fields:
 
 
 def _count_values(rows: RankedRows, sums: MetricSums) -> BlockSums:
-    assert sums.namespace is not None, "it is named"
-    return {"values": sums.namespace.count(rows)}
+    return {"values": sums["values"].count(rows)}
 
 
 def _value_shares(sums: MetricSums) -> Fields:
-    assert sums.namespace is not None, "it is named"
-    return {"by": sums.namespace.slices(sums["values"])}
+    return {"by": sums["values"].slices()}
 
 
 def _reliabilities(sums: MetricSums) -> Fields:
-    found = {"reliability": reliability(sums["stated"])}
-    return found | ({"before": reliability(sums["before"])} if "before" in sums else {})
+    found = {"reliability": metrics.reliability(sums["stated"])}
+    return found | ({"before": metrics.reliability(sums["before"])} if "before" in sums else {})
 
 
 def _tenths(sums: MetricSums) -> Fields:
     counts = sums.model.label_counts
     assert counts is not None, "rows have lists of labels"
-    return {"tenths": tenths(sums["there"], sums["among five"], counts)}
+    return {"tenths": metrics.tenths(sums["there"], sums["among five"], counts)}
 
 
 def _row_groups(sums: MetricSums) -> Fields:
     n, stated, right = sums["likely"].tolist()
-    likely = Bin(int(n), stated / n, right / n) if n else None
-    hits = sums["hits"]
-    return {"possible": best_precisions(hits), "by_labels": group_rows(hits), "likely": likely}
+    return {
+        "possible": metrics.best_precisions(sums["hits"]),
+        "by_labels": metrics.group_rows(sums["hits"]),
+        "likely": metrics.Bin(int(n), stated / n, right / n) if n else None,
+    }
 
 
 @dataclass(frozen=True)
@@ -304,7 +274,7 @@ METRICS = [
     Metric(_f1, _count_classes, "multilabel"),
     Metric(_by_class, _count_by_class, "request.classes"),
     Metric(_ranking_metrics, _count_rankings, "request.estimators"),
-    Metric(_value_shares, _count_values, "namespace"),
+    Metric(_value_shares, _count_values, "request.by"),
     Metric(_reliabilities, diagnosed=True),
     Metric(_tenths, None, "multilabel", diagnosed=True),
     Metric(_row_groups, None, "multilabel", diagnosed=True),
@@ -325,12 +295,10 @@ class MetricSums:
         names += ["among five"] * self.multilabel
         n, whole = len(model.labels), np.int64 if self.multilabel else np.int32
         self._sums: dict[str, Any] = {name: np.zeros(n, whole) for name in names}
-        self.namespace: NamespaceValues | None = None
         if request.classes:
             self._sums["by_class"] = EachClass(model.labels, model.titles)
         if request.by is not None and isinstance(model, Model):
-            self.namespace = NamespaceValues(model.features, request.by)
-            self._sums["values"] = self.namespace.zeros
+            self._sums["values"] = NamespaceValues(model.features, request.by)
         self._metrics = [metric for metric in METRICS if attrgetter(metric.when)(self)]
 
     def __getitem__(self, name: str) -> Any:
@@ -350,7 +318,7 @@ class MetricSums:
             own = self._sums.get(name)
             if own is None:
                 self._sums[name] = added
-            elif isinstance(own, EachClass):
+            elif isinstance(own, EachClass | NamespaceValues):
                 own.take(added)
             elif isinstance(own, IdCounts):
                 self._sums[name] = own.plus(added)

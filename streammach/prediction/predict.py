@@ -7,8 +7,8 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,8 +104,7 @@ def predict(
     most_bytes = budget(memory).most
     request = PredictionRequest(
         k=k, threshold=threshold, probabilities=probabilities, explain=explain,
-        only=labels_in(only, most_bytes), never=labels_in(never, most_bytes),
-        n_columns=n_columns,
+        only=labels_in(only, most_bytes), never=labels_in(never, most_bytes), n_columns=n_columns,
     )  # fmt: skip
     output = output_of(table, out_format)
     beside = output.beside | request.beside(0)
@@ -147,7 +146,8 @@ def predict(
             beside=goal.path if isinstance(goal, Destination) else None,
         )  # fmt: skip
         if extra is not None:
-            parts = write_buckets(parts, extra, predictor.model.spec)
+            written = write_buckets(parts, extra, predictor.model.spec)
+            parts = stack.enter_context(closing(written))
         n_rows = write_table(
             parts, goal, output, shape, at_once=is_piped(locate(path)),
             # Rows of a store are all ranked before the first is written.
@@ -188,7 +188,7 @@ def _spec_of(predictor: Predictor | Model | str | os.PathLike[str]) -> ModelSpec
 
 def write_buckets(
     parts: Iterator[Predictions], goal: Destination, spec: ModelSpec
-) -> Iterator[Predictions]:
+) -> Generator[Predictions, None, None]:
     """Yield predictions; bucket probabilities of their rows are a .npy file in the end."""
     n_rows = 0
 

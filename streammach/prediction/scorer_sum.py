@@ -22,18 +22,10 @@ from streammach.options.model_spec import ModelSpec
 from streammach.options.option_fields import add_attributes, attribute
 from streammach.options.reported import Reported
 from streammach.options.types import Ranker
+from streammach.prediction import ranking
 from streammach.prediction.allowed import Allowed, KnownLabels, bytes_of
 from streammach.prediction.explain import LINES, WORK_BYTES, Explainer, reason_type
-from streammach.prediction.ranking import (
-    ClassScorer,
-    Top,
-    by_classifiers,
-    by_counts,
-    by_frequency,
-    by_hashes,
-    by_linear,
-    refuse_rows,
-)
+from streammach.prediction.ranking import ClassScorer, Top
 from streammach.prediction.room import CELL_BYTES, Task
 from streammach.rows.block import RowBlock
 from streammach.rows.texts import Texts
@@ -246,25 +238,25 @@ class ScorerSum:
         if name not in self._scorers:
             model, late, base = self._model, self._late, self._base_scorer(name)
             if model.late is not None and late is not None and name == model.calibrated_ranking:
-                base = by_classifiers(base, model.late, late)
-            self._scorers[name] = by_frequency(base, model, name)
+                base = ranking.by_classifiers(base, model.late, late)
+            self._scorers[name] = ranking.by_frequency(base, model, name)
         return self._scorers[name]
 
     def _base_scorer(self, name: Ranker) -> ClassScorer:
         """Return what scores by hashed models, by linear classifiers, or with counts."""
         transform = self._model.training.transform
         if name != BLEND:
-            base = by_hashes(self._backend, name, transform, self._each)
+            base = ranking.by_hashes(self._backend, name, transform, self._each)
         elif self._linear is not None:
-            base = by_linear(self._linear)
+            base = ranking.by_linear(self._linear)
         else:
             assert self._counts is not None, "a model without counts has no blend"
-            base = by_counts(self._backend, self._counts, transform)
+            base = ranking.by_counts(self._backend, self._counts, transform)
 
         def topk(rows: RowBlock, k: int) -> Top:
             ids, scores = base.topk(rows, k)
             if ids.min(initial=0) < 0 or np.isnan(scores).any():
-                refuse_rows(rows, np.nonzero((ids < 0) | np.isnan(scores))[0])
+                ranking.refuse_rows(rows, np.nonzero((ids < 0) | np.isnan(scores))[0])
             return ids, scores
 
         return replace(base, topk=topk)

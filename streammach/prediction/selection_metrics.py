@@ -10,13 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.model.calibration import (
-    TINY,
-    Calibration,
-    fit_calibration,
-    label_probabilities,
-    own_logs,
-)
+from streammach.model import calibration
+from streammach.model.calibration import TINY, Calibration, fit_calibration
 from streammach.options.figures import HeldOutMetrics
 from streammach.prediction.metrics import MOST, label_gains
 from streammach.prediction.ranking import Ranking
@@ -113,7 +108,7 @@ def log_each_row(
     some = evenly(rows.n_rows, min(rows.n_rows, SCALED_ROWS))
     scale = fit_calibration(rows.take(some), lambda _, k: (ids[some], scores[some]), n_classes)
     if rows.labels is None:
-        logs = own_logs(scores, ids == rows.classes[:, None], n_classes, scale)
+        logs = calibration.own_logs(scores, ids == rows.classes[:, None], n_classes, scale)
         return np.where(rows.classes >= 0, logs, 0.0)
     right, said = rows.labels.match(ids), np.isfinite(scores)
     return _of_lists(rows.labels.lengths, right, said, np.where(said, scores, 0), scale)
@@ -123,7 +118,7 @@ def _of_lists(
     n_labels: NDArray[np.int64], right: NDArray[np.bool_], said: NDArray[np.bool_],
     scores: NDArray[np.float32], scale: Calibration,
 ) -> NDArray[np.float64]:  # fmt: skip
-    p = np.clip(label_probabilities(scores, scale), TINY, 1 - 1e-12)
+    p = np.clip(calibration.label_probabilities(scores, scale), TINY, 1 - 1e-12)
     each = np.where(said, np.log(np.where(right, p, 1 - p)), 0.0)
     least = np.log(np.where(said, p, 1.0).min(axis=1))
     found: NDArray[np.float64] = each.sum(axis=1) + (n_labels - right.sum(axis=1)) * least

@@ -91,13 +91,11 @@ def test_rows_by_the_values_of_a_namespace():
         values=np.ones(sum(map(len, rows)), np.float32), classes=np.zeros(len(rows), np.int32),
     )  # fmt: skip
     values = NamespaceValues(names, "m")
-    counts = values.zeros
     for start, stop in ((0, 5), (5, 40), (40, len(rows))):
         best = np.where(right[start:stop], 0, 1)[:, None]  # the label is 0
         rows = RankedRows(None, block.part(start, stop), best, None)
-        added = values.count(rows)
-        counts[added.ids] += added.n
-    found = values.slices(counts)
+        values.take(values.count(rows))
+    found = values.slices()
     shown = [(one.value, one.n_rows, one.accuracy) for one in found.frequent]
     assert (found.by, found.n_values) == ("m", 3)
     assert shown == [("b", 32, 2 / 32), ("a", 22, 21 / 22), ("c", 1, 0.0)]

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streammach.cli.trainings import LabelOptions
 from streammach.frontends.cluster.ranges import evaluate, predict
 from streammach.frontends.cluster.worker import LAST, WorkerTask, hold_process
 from streammach.frontends.cluster.workers import ClusterWorkers, RunningTasks, check_installed
 from streammach.options.annotated import check_options
+from streammach.options.option_fields import add_parameters
 from streammach.options.plan import Plan
 from streammach.options.training import TrainingOptions
 from streammach.planning.ledger import ledger
@@ -45,6 +47,7 @@ LOCKED_SECONDS = 600.0  # in which a worker notices that it was given up
 AGAIN_SECONDS = 0.5
 
 
+@add_parameters(LabelOptions)
 def train(
     store: str | os.PathLike[str], plan: Plan, client: Client, *, out: str | os.PathLike[str],
     options: TrainingOptions | None = None, parts: int | None = None,
@@ -77,12 +80,6 @@ def train(
         What is fixed of the training; all is chosen otherwise.
     parts : int, optional
         How many parts; by default one a worker, or so many that they fit the workers' memory.
-    class_weight : str or path-like, optional
-        ``balanced`` or a file, as for :func:`streammach.store.class_weights.weigh_classes`.
-    label_names : str or path-like, optional
-        ``labels`` or a file, as for :func:`streammach.training.trainer.train`.
-    label_language : str, optional
-        As there.
     callbacks : sequence, optional
         What watches the merge, as for :class:`streammach.training.trainer.Trainer`.
     checkpoint_minutes : float

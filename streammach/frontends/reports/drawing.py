@@ -150,13 +150,6 @@ def curve(
                   marker=marker, markerfacecolor="white")  # fmt: skip
 
 
-def whole_ticks(axis: Any) -> None:
-    """Let an axis have ticks at whole numbers only."""
-    from matplotlib.ticker import MaxNLocator  # an optional library
-
-    axis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
-
-
 def legend_above(axes: Any) -> None:
     """Put the legend of axes on top of their figure, in as many columns as there is room for."""
     handles, names = axes.get_legend_handles_labels()

@@ -8,19 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from streammach.frontends.reports.drawing import (
-    BLUE,
-    DARK,
-    GREEN,
-    GREY,
-    ORANGE,
-    SERIES,
-    Plot,
-    curve,
-    legend_above,
-    percent,
-    plain_log,
-)
+from streammach.frontends.reports import drawing
+from streammach.frontends.reports.drawing import Plot, curve, legend_above, percent
 from streammach.options.figures import words
 from streammach.prediction.diagnose import Diagnosis
 from streammach.prediction.metrics import FIRST, LIKELY, PLACES, Reliability, RowGroup
@@ -85,8 +74,8 @@ def reliability_plot(found: Diagnosis) -> Plot | None:
 def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bool) -> None:
     """Draw curves, the first one in front, and how many rows or labels its bins have."""
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    above.plot([0, 100], [0, 100], color=GREY, linewidth=1.0, label="stated = right")
-    for (label, one), style in reversed(list(zip(curves.items(), SERIES, strict=False))):
+    above.plot([0, 100], [0, 100], color=drawing.GREY, linewidth=1.0, label="stated = right")
+    for (label, one), style in reversed(list(zip(curves.items(), drawing.SERIES, strict=False))):
         x, y = [100 * b.stated for b in one.bins], [100 * b.right for b in one.bins]
         curve(above, x, y, style, few=[b.n_rows < MIN_ROWS for b in one.bins], label=label,
               linewidth=1.2)  # fmt: skip
@@ -94,14 +83,14 @@ def _draw_reliability(figure: Any, curves: dict[str, Reliability], *, listed: bo
     legend_above(above)
     bins = next(iter(curves.values())).bins
     sizes = [b.n_rows for b in bins]
-    below.bar([100 * b.stated for b in bins], sizes, width=4.5, color=BLUE)
+    below.bar([100 * b.stated for b in bins], sizes, width=4.5, color=drawing.BLUE)
     whose = "a label" if listed else "the best class"
     below.set(ylabel="labels" if listed else "rows", xlim=(-2, 102),
               xlabel=f"stated probability of {whose} (%)")  # fmt: skip
     if listed:  # most of them are unlikely
         below.set_yscale("log")
         below.set_ylim(min(sizes) / 3, 2 * max(sizes))
-        plain_log(below.yaxis)
+        drawing.plain_log(below.yaxis)
     else:
         below.yaxis.set_major_formatter(COUNT)
 
@@ -119,7 +108,7 @@ def _bars_plot(
     def draw(figure: Any) -> None:
         axes, places = figure.subplots(), range(len(groups))
         lengths = [100 * (share or 0.0) for share in shares]
-        bars = axes.barh(places, lengths, color=BLUE, height=0.7)
+        bars = axes.barh(places, lengths, color=drawing.BLUE, height=0.7)
         said = ["" if share is None else percent(share) for share in shares]
         axes.bar_label(bars, labels=said, fontsize=8.5, padding=3)
         axes.set_yticks(places, groups)
@@ -183,10 +172,10 @@ def repetitions_plot(found: Diagnosis) -> Plot | None:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        for name, style in zip(names, SERIES, strict=False):
+        for name, style in zip(names, drawing.SERIES, strict=False):
             curve(axes, counts, [100 * d.accuracy[name] for d in found.depths], style,
                   label=NAMES.get(name, name),
-                  markerfacecolor="none" if style[0] == DARK else style[0])  # fmt: skip
+                  markerfacecolor="none" if style[0] == drawing.DARK else style[0])  # fmt: skip
         axes.set_xscale("log")
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.set_xticks([], minor=True)
@@ -219,14 +208,14 @@ def figures_plot(found: Diagnosis) -> Plot:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        colors, places = (BLUE, ORANGE, GREEN), range(len(PLACES))
+        colors, places = (drawing.BLUE, drawing.ORANGE, drawing.GREEN), range(len(PLACES))
         for i, ((kind, name), color) in enumerate(zip(SHOWN.items(), colors, strict=True)):
             heights = [100 * figures[f"{kind}@{k}"] for k in PLACES]
             bars = axes.bar([x + (i - 1) * BAR for x in places], heights, width=BAR * 0.92,
                             color=color, label=name)  # fmt: skip
             axes.bar_label(bars, labels=[f"{h:z.1f}" for h in heights], fontsize=8.5, padding=2)
         axes.hlines([100 * possible[f"P@{k}"] for k in PLACES], [x - 1.5 * BAR for x in places],
-                    [x - 0.5 * BAR for x in places], color=DARK,
+                    [x - 0.5 * BAR for x in places], color=drawing.DARK,
                     label="best possible P")  # fmt: skip
         axes.set_xticks(places, [f"at {k}" for k in PLACES])
         axes.set(ylim=(0, 108), ylabel="reached (%)")
@@ -281,11 +270,11 @@ def _draw_groups(
     """Draw curves over groups, from few to many, and how many rows or classes each has."""
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     places, few = range(len(groups)), [size < MIN_ROWS for size in sizes]
-    for (name, shares), style in zip(curves.items(), SERIES, strict=False):
+    for (name, shares), style in zip(curves.items(), drawing.SERIES, strict=False):
         curve(above, places, [100 * share for share in shares], style, few=few, label=name)
     above.set(ylim=(-3, 103), ylabel="reached (%)")
     legend_above(above)
-    below.bar(places, sizes, width=0.6, color=GREY)
+    below.bar(places, sizes, width=0.6, color=drawing.GREY)
     below.set_xticks(places, groups)
     below.grid(visible=False, axis="x")
     below.set(xlabel=what, ylabel=of)

@@ -6,19 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from streammach.frontends.reports.drawing import (
-    BLUE,
-    DARK,
-    ORANGE,
-    SERIES,
-    WHITE,
-    Plot,
-    curve,
-    legend_above,
-    number,
-    percent,
-    whole_ticks,
-)
+from streammach.frontends.reports import drawing
+from streammach.frontends.reports.drawing import Plot, curve, legend_above, percent
 from streammach.options.byte_lines import Line
 from streammach.options.figures import ONE_LABEL, EpochFigures, Words, words
 from streammach.options.plan import Plan
@@ -55,17 +44,19 @@ def epochs_plot(
         finding += f", {percent(scores[0])}% after the first" if len(scores) > 1 else ""
 
     def draw(figure: Any) -> None:
+        from matplotlib.ticker import MaxNLocator  # an optional library
+
         panels = figure.subplots(2 if scores else 1, 1, squeeze=False, sharex=True)[:, 0]
         if scores:
-            panels[0].plot(epochs, [100 * s for s in scores], color=BLUE, marker="o")
+            panels[0].plot(epochs, [100 * s for s in scores], color=drawing.BLUE, marker="o")
             panels[0].set_ylabel(f"held-out {said.first} (%)")
-        panels[-1].plot(epochs, losses, color=ORANGE, marker="s", linestyle="--")
+        panels[-1].plot(epochs, losses, color=drawing.ORANGE, marker="s", linestyle="--")
         panels[-1].set_ylabel("loss (nats a model)" if scores else "training loss (nats a model)")
         panels[-1].set_xlabel("epoch (dotted: kept)")
         for axes in panels:
-            axes.axvline(kept, color=DARK, linestyle=":", linewidth=1.2)
+            axes.axvline(kept, color=drawing.DARK, linestyle=":", linewidth=1.2)
             axes.margins(x=0.08, y=0.12)
-            whole_ticks(axes.xaxis)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
 
     return Plot(
         name="epochs", draw=draw, height=3.4 if scores else 2.2, finding=finding,
@@ -95,7 +86,7 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         names = list(dict.fromkeys(stage.stage for stage in stages))
-        for name, style in zip(names, itertools.cycle(SERIES), strict=False):
+        for name, style in zip(names, itertools.cycle(drawing.SERIES), strict=False):
             mine = [stage for stage in stages if stage.stage == name]
             times, reached = [s.t for s in mine], [100 * s.accuracy for s in mine]
             curve(axes, times, reached, style, label=name)
@@ -108,7 +99,7 @@ def stages_plot(stages: Sequence[StagePoint], said: Words = ONE_LABEL) -> Plot |
         name="stages", draw=draw, height=2.8, finding=finding,
         header=("time s", "stage", f"{said.first} %", f"{said.five} %"),
         rows=tuple(
-            (number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
+            (drawing.number(round(stage.t, 1)), stage.stage, percent(stage.accuracy, 2),
              percent(stage.top_5_accuracy, 2))
             for stage in stages
         ),
@@ -149,16 +140,17 @@ def _draw_memory(figure: Any, terms: list[Term], allowed: int) -> None:
     """Draw bars of what was projected, marks of what was measured, a line for what is allowed."""
     axes = figure.subplots()
     axes.barh([name for name, _, _ in terms], [n / GB for _, n, _ in terms], height=0.62,
-              color=BLUE, label="projected")  # fmt: skip
+              color=drawing.BLUE, label="projected")  # fmt: skip
     known = [(name, n) for name, _, n in terms if n is not None]
+    behind = {"facecolor": drawing.WHITE, "edgecolor": "none", "pad": 0.6}
     axes.plot([n / GB for _, n in known], [name for name, _ in known], linestyle="none", marker="D",
-              color=ORANGE, markeredgecolor=WHITE, markersize=6.5,
+              color=drawing.ORANGE, markeredgecolor=drawing.WHITE, markersize=6.5,
               label="measured (where noted)")  # fmt: skip
-    axes.axvline(allowed / GB, color=DARK, linestyle="--", linewidth=1.2, label="allowed")
+    axes.axvline(allowed / GB, color=drawing.DARK, linestyle="--", linewidth=1.2, label="allowed")
     for place, (_, projected, measured) in enumerate(terms):
         axes.annotate(size_text(projected), (max(projected, measured or 0) / GB, place), (7, 0),
-                      textcoords="offset points", va="center", fontsize=8, color=DARK,
-                      bbox={"facecolor": WHITE, "edgecolor": "none", "pad": 0.6})  # fmt: skip
+                      textcoords="offset points", va="center", fontsize=8, color=drawing.DARK,
+                      bbox=behind)  # fmt: skip
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.22 * max(allowed, *(n for _, n, _ in terms)) / GB)

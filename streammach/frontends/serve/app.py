@@ -17,13 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from streammach.frontends.serve import request_rows
 from streammach.frontends.serve.messages import JSON, Refusal, Refused, describe_api
-from streammach.frontends.serve.request_rows import (
-    BODY_FACTOR,
-    RequestMemory,
-    max_answer_bytes,
-    read_request,
-)
+from streammach.frontends.serve.request_rows import RequestMemory, read_request
 from streammach.frontends.serve.service import Service
 from streammach.system.errors import clean
 from streammach.system.progress import tell
@@ -40,9 +36,9 @@ async def predict(service: Service, request: Request) -> Response:
     with service.metrics.request_seconds.time():
         queue, memory = service.queue(request.path_params.get("name")), service.memory
         body = await read_body(request, memory, service.options.deadline)
-        with memory.lend(BODY_FACTOR * len(body)):
+        with memory.lend(request_rows.BODY_FACTOR * len(body)):
             asked = read_request(body, min(service.options.max_rows, service.options.queue))
-            with memory.lend(max_answer_bytes(asked)):
+            with memory.lend(request_rows.max_answer_bytes(asked)):
                 answer = await queue.predict(asked)
                 return _json(answer, headers={"x-model-version": answer.version})
 

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.model.calibration import (
-    CANDIDATES,
-    LARGEST,
-    TINY,
-    Calibration,
-    class_probabilities,
-    label_probabilities,
-)
+from streammach.model import calibration
+from streammach.model.calibration import CANDIDATES, LARGEST, TINY, Calibration
 from streammach.model.model import Model
 from streammach.model.row_answers import SharedPredictor
 from streammach.prediction.allowed import Allowed
@@ -36,8 +30,9 @@ class Answers:
     ) -> None:
         self.model, self.places = model, places
         self._places = np.append(places, -1)  # of no class none
-        self._estimator = None if combine == "auto" else combine
-        self._shared = SharedPredictor(estimator=self._estimator, device=device, threads=threads)
+        named = None if combine == "auto" else combine
+        self._ranking = named or model.estimator
+        self._shared = SharedPredictor(estimator=named, device=device, threads=threads)
 
     def rows(self, x: Any) -> RowBlock:
         """Return a matrix as rows with the model's ids, or raise DataError."""
@@ -114,20 +109,20 @@ class Answers:
     @property
     def _calibrated(self) -> bool:
         """Whether held-out rows said what the scores mean."""
-        model, ranking = self.model, self._estimator or self.model.estimator
-        return ranking == model.calibrated_ranking and model.calibration != Calibration()
+        model = self.model
+        return self._ranking == model.calibrated_ranking and model.calibration != Calibration()
 
     def _as_probabilities(
         self, scores: NDArray[np.float32]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the probabilities of classes by scores, best first, and of each other class."""
-        model, ranking, none = self.model, self._estimator or self.model.estimator, np.zeros(0)
+        model, none = self.model, np.zeros(0)
         if model.listed:
-            return label_probabilities(scores, model.calibration), none
+            return calibration.label_probabilities(scores, model.calibration), none
         if self._calibrated:
-            return class_probabilities(scores, model.spec.n_classes, model.calibration)
+            return calibration.class_probabilities(scores, model.spec.n_classes, model.calibration)
         found = scores.astype(np.float64)
-        if ranking in ("logsum", "blend"):  # no rows were held out: the scores as they are
+        if self._ranking in ("logsum", "blend"):  # no rows were held out: the scores as they are
             found = np.exp(found - found[:, :1])
         else:
             found = np.maximum(found, 0)

@@ -12,12 +12,8 @@ from joblib.parallel import get_active_backend
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
-from streammach.conversion.memory_labels import (
-    check_labels,
-    drop_weightless,
-    find_lists,
-    labels_to_array,
-)
+from streammach.conversion import memory_labels
+from streammach.conversion.memory_labels import find_lists
 from streammach.conversion.memory_rows import MemoryRows, collect_rows
 from streammach.conversion.request import KnownNames
 from streammach.frontends.sklearn.rows import (
@@ -30,14 +26,8 @@ from streammach.frontends.sklearn.rows import (
     sum_duplicates,
 )
 from streammach.inputs.source_options import SourceOptions, TableOptions, several
-from streammach.inputs.tables.memory_objects import (
-    NamedMatrix,
-    as_rows,
-    is_frame,
-    is_recipe_table,
-    is_table,
-    to_matrix,
-)
+from streammach.inputs.tables import memory_objects
+from streammach.inputs.tables.memory_objects import NamedMatrix, as_rows, is_frame, is_table
 from streammach.inputs.tables.memory_tables import MemorySource
 from streammach.model.model import Model
 from streammach.options.annotated import check_options
@@ -87,14 +77,16 @@ def arriving(
     recipe = None if model is None else model.recipe
     if estimator.class_weight == "balanced" and model is not None:
         raise ValueError("more classes may come: class_weight='balanced', partial_fit")
-    if recipe is None and (model is not None or not _feeds_recipe(X, roles)):
+    of_table = recipe is not None or (model is None and _feeds_recipe(X, roles))
+    if not of_table:
         if _feeds_recipe(X, roles):
             raise ValueError("rows of numbers are expected, as before, not of text: X")
-        return _numbers(estimator, X, y, sample_weight, reset=model is None), None
-    if not is_table(X):
+        X, y = _validate_with_sklearn(estimator, X, y, reset=model is None)
+        X = sum_duplicates(memory_objects.to_matrix(X).matrix if is_frame(X) else X)
+    elif not is_table(X):
         raise ValueError("rows of a table or text are expected, as before: X")
     X, y, sample_weight = _drop_weightless(X, y, sample_weight)
-    if recipe is None:
+    if of_table and recipe is None:
         recipe = recipe_for(X, roles)
         _take_columns(estimator, recipe)
     targets = Targets.of(y)
@@ -133,12 +125,12 @@ def names_of(estimator: Any) -> Names | None:
 
 def _plain_labels(y: Any) -> Any:
     if y is not None:  # of which scikit-learn says what it expects
-        check_labels(y)
+        memory_labels.check_labels(y)
     return indicator(y)
 
 
 def _feeds_recipe(X: Any, roles: TableOptions) -> bool:
-    return roles != TableOptions() or is_recipe_table(X, None, roles)
+    return roles != TableOptions() or memory_objects.is_recipe_table(X, None, roles)
 
 
 def _roles(estimator: Any) -> TableOptions:
@@ -156,12 +148,12 @@ def _take_columns(estimator: Any, recipe: Recipe) -> None:
 
 def _drop_weightless(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return rows, labels and weights without rows of weight 0."""
-    y = labels_to_array(y) if find_lists(y) is None and not hasattr(y, "tocsr") else y
+    y = memory_labels.labels_to_array(y) if find_lists(y) is None and not hasattr(y, "tocsr") else y
     if sample_weight is not None:
         sample_weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
-    return drop_weightless(X, y, sample_weight)[:3]
+    return memory_labels.drop_weightless(X, y, sample_weight)[:3]
 
 
 def _validate_with_sklearn(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
@@ -172,15 +164,6 @@ def _validate_with_sklearn(estimator: Any, X: Any, y: Any, *, reset: bool) -> tu
         own = validate(estimator, X, reset=reset)
         check_consistent_length(own, y)
     return X if is_frame(X) else own, y
-
-
-def _numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
-    X, y = _validate_with_sklearn(estimator, X, y, reset=reset)
-    if is_frame(X):
-        X = to_matrix(X).matrix
-    X, y, weights = _drop_weightless(sum_duplicates(X), y, sample_weight)
-    targets = Targets.of(y)
-    return Rows(X, targets, by_class(targets, weights, estimator.class_weight))
 
 
 def recipe_for(table: Any, roles: TableOptions) -> Recipe:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.conversion.memory_labels import take_rows
 from streammach.frontends.sklearn.fit_rows import Parameters, seed_of, threads_of
 from streammach.frontends.sklearn.rows import LIBRARY_BYTES, Rows, Targets, label_names
 from streammach.inputs.source_options import SourceOptions
@@ -32,6 +33,7 @@ from streammach.system.machine import cores
 from streammach.training.stream import WEIGHTS, Stream, begin_model, room_for
 
 MEMORY = "1GB"  # where none is named: a constant, so that results do not depend on the machine
+SCALED_ROWS = 10_000  # by which the size of values is told
 BATCH = 256  # rows, where no other size is given
 DENSE_SHARE = 0.1  # from this density of the first batch on, rows go through matrix products
 CONSTANT = {"adam": 0.5, "adagrad": 2.0}  # of the usual rate, which falls to 0 in other trainings
@@ -56,28 +58,30 @@ class PartialFits:
         recipe: Recipe | None,
     ) -> PartialFits:  # fmt: skip
         """Begin with the first rows, whose first batch decides what is not given."""
-        size = given["batch_size"] or BATCH
-        first = rows.take_unweighted(np.arange(min(size, len(rows.targets.lists))))
+        some = np.arange(min(given["batch_size"] or BATCH, len(rows.targets.lists)))
+        x, lists = take_rows(rows.x, some), rows.targets.lists.take(some)
+        n = min(len(some), SCALED_ROWS)
         if recipe is not None:
             vocabulary = Vocabulary()
-            block = _block(first.x, recipe, vocabulary)
+            block = _block(x, recipe, vocabulary)
             names = vocabulary.feature_names()
             if not len(names):
                 raise DataError(f"none of the first {block.n_rows:,} rows has a feature: X")
-            values, columns = transform_block(block, TABLE_TRANSFORM).values, TrainedColumns()
+            values = transform_block(block.part(0, n), TABLE_TRANSFORM).values
+            columns = TrainedColumns()
         else:
-            x, d = first.x, int(first.x.shape[1])
+            d, x = int(x.shape[1]), x[:n]
             values = x.data if is_sparse(x) else x[x != 0]
             columns = TrainedColumns(d, None if names is None else np.arange(d, dtype=np.int32))
             names = Names.of(range(d)) if names is None else names
-        n_values = max(len(values) / len(first.targets.lists), 1.0)  # of a row
+        n_values = max(len(values) / n, 1.0)  # of a row
         dense = recipe is None and n_values / len(names) >= DENSE_SHARE
         model = begin_model(
             label_names(labels), names, columns,
             _training(given, rows.targets.form, values, n_values, dense=dense, recipe=recipe),
             dense=dense, shape=(given["n_buckets"], given["n_repetitions"]),
             memory=given["memory"] or MEMORY, libraries_bytes=LIBRARY_BYTES, recipe=recipe,
-            row_labels=first.targets.lists.n_labels / len(first.targets.lists),
+            row_labels=lists.n_labels / len(lists),
         )  # fmt: skip
         return cls(model, given)
 

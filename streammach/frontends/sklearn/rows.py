@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,8 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, is_multilabel, type_of_target
 
-from streammach.conversion.memory_labels import (
-    find_lists,
-    flatten_lists,
-    kind_of,
-    labels_to_array,
-    take_rows,
-    to_own_type,
-)
+from streammach.conversion import memory_labels
+from streammach.conversion.memory_labels import kind_of
 from streammach.inputs.label_arrays import Labels, label_name
 from streammach.inputs.tables.values import is_missing
 from streammach.rows.arrays import MOST_IMPORTANCE
@@ -43,13 +37,13 @@ class Targets:
     @classmethod
     def of(cls, y: Any) -> Targets:
         """Return the labels that scikit-learn's checks let through, or raise ValueError."""
-        lists = find_lists(y)
+        lists = memory_labels.find_lists(y)
         if lists is not None:
-            starts, flat = flatten_lists(lists)
+            starts, flat = memory_labels.flatten_lists(lists)
             found = cls.of(flat)
             return cls(found.classes, LabelLists(starts, found.lists.classes).sort(), "lists")
         if isinstance(y, np.ndarray) and y.dtype.hasobject:
-            y, _ = to_own_type(np.asarray(y))
+            y, _ = memory_labels.to_own_type(np.asarray(y))
             missing = [i for i, label in enumerate(y.tolist()) if is_missing(label)]
             if missing and y.ndim == 1:
                 raise DataError(f"row {missing[0]} (counted from 0) has no label", path="y")
@@ -92,7 +86,7 @@ def exact(y: Any) -> Any:
     """Return labels of a column or list as they are: scikit-learn makes floats or texts of them."""
     dtype = getattr(y, "dtype", None)
     given = isinstance(y, list) if dtype is None else not isinstance(dtype, np.dtype)
-    return labels_to_array(y) if given else y
+    return memory_labels.labels_to_array(y) if given else y
 
 
 def label_names(classes: NDArray[Any]) -> list[bytes]:
@@ -128,11 +122,6 @@ class Rows:
     targets: Targets  # their labels
     # float64 (n,) or None: their weights; None where all are 1
     weights: NDArray[np.float64] | None = None
-
-    def take_unweighted(self, rows: NDArray[np.int64]) -> Rows:
-        """Return some of the rows, each of weight 1."""
-        targets = replace(self.targets, lists=self.targets.lists.take(rows))
-        return Rows(take_rows(self.x, rows), targets)
 
 
 def sum_duplicates(x: Any) -> Any:

@@ -44,7 +44,7 @@ def flip(store, folder, n_classes, share=SHARE, seed=SEED):
     """
     rng = np.random.default_rng(seed)
     with Dataset.open(store) as data:
-        view = Flipped(data.path, data.root, data._arrays, data._blobs, data._documents)
+        view = Flipped(data.path, data.root, data._arrays, data._documents, blobs=data._blobs)
         true = data.array("y")
         chosen = true < (n_classes or data.n_classes)
         some = rng.choice(np.flatnonzero(chosen), round(share * chosen.sum()), replace=False)

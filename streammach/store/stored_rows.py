@@ -53,6 +53,8 @@ class StoredRows:
         self.path, self.root, self._arrays = path, root, arrays
         self._float = self.value_type == np.float32
         self._class_weights: NDArray[np.float32] | None = None
+        # ranges of rows, with ids of features or without; chunks have checksums
+        self._checked: set[tuple[int, int, bool]] = set()
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
@@ -105,12 +107,12 @@ class StoredRows:
             raise damage_error(self.path, f"{what} of rows {start:,} to {stop:,} are wrong")
 
     def read_into(self, start: int, indptr: NDArray[np.int64], rows: RowBlock) -> None:
-        """Read rows into arrays of just their size, and check what they hold.
+        """Read rows into arrays of just their size, and check what they hold, the first time.
 
         `indptr` is int64 (n + 1,). Ids of features are read where there is room for them.
         """
         a, b, stop = int(indptr[0]), int(indptr[-1]), start + len(indptr) - 1
-        arrays, root = self._arrays, self.root
+        arrays, root, key = self._arrays, self.root, (start, stop, len(rows.features) > 0)
         if len(rows.features) > 0:
             arrays["X/indices"].read(a, b, rows.features)
         arrays["X/data"].read(a, b, rows.values)
@@ -118,12 +120,15 @@ class StoredRows:
             arrays["y"].read(start, stop, rows.classes)
         if rows.importance is not None:
             self._read_importance(start, stop, rows)
+        if key in self._checked:
+            return
         rising = _are_sound(rows.features, indptr, root.features)
         self._check(rising, "ids of features", start, stop)
         finite = not self._float or look_at_numbers(rows.values, NO_SIGN) < INFINITE
         self._check(finite, "values", start, stop)
         known = self.listed or look_at_ids(rows.classes)[0] < root.classes
         self._check(known, "ids of classes", start, stop)
+        self._checked.add(key)
 
     def _read_importance(self, start: int, stop: int, rows: RowBlock) -> None:
         """Read what rows count for, times the weights of their classes where there are any."""

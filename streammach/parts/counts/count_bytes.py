@@ -34,8 +34,10 @@ FIT_CANDIDATES = 64
 FIT_PIECES = 16  # of the rows of a fit, each with derivatives of its own
 SYSTEMS = 5  # of their sum, and copies of it while it is solved
 # Of names of labels: pairs beside these of counts, a pair, at least; a pair while they are found,
-# and a byte of the names, whose words are held with their classes.
+# and a byte of the names, whose words are held with their classes; a pair that stays, as one of
+# names and one of counts.
 NAME_SHARE, LEAST_NAMES, NAME_PAIR, NAME_BYTE = 4, 1_000_000, 64, 40
+NAME_KEPT = 10 + CountWeights.footprint(pairs=1)
 MAX_GROUPS = 85
 MAX_CLASSES = 1 << 30
 
@@ -61,20 +63,22 @@ def footprint(facts: DataFacts, config: RunConfig) -> dict[str, int]:
     fit += (FIT_PIECES + SYSTEMS) * 8 * (3 * MAX_GROUPS + 4) ** 2
     fit += threads * FitRoom.footprint(MAX_GROUPS, FIT_CANDIDATES)
     n_wide = CountWeights.most_wide(max_pairs, facts.n_classes)
+    names = name_bytes(facts, max_pairs)
     if facts.listed:
         lessons = LabelLearner.footprint(facts.n_classes, facts.n_features, n_wide, threads)
         lessons += (LABEL_BYTES - 4) * max_pairs
-        # One after another: fits, lessons, neighbours, classifiers.
-        last = late_bytes(facts, max_pairs, threads)
+        # One after another: fits, lessons, neighbours, names of labels, classifiers.
+        last = max(names, late_bytes(facts, max_pairs, threads))
         fit = max(fit, lessons, neighbour_bytes(facts, max_pairs, threads) + last)
     else:
-        fit += PairLearner.footprint(
+        learner = PairLearner.footprint(
             facts.n_classes, n_wide, facts.max_row_nnz, threads, nnz=facts.nnz
         )
+        fit = max(fit + learner, names)
+    kept = NAME_KEPT * name_room(facts, max_pairs)
     return {
         **_lists(facts, max_pairs, WEIGHT_BYTES), "count fit": fit,
-        "count scores": _scores(facts, config),
-        **({"names of labels": n} if (n := name_bytes(facts, max_pairs)) else {}),
+        "count scores": _scores(facts, config), **({"names of labels": kept} if kept else {}),
     }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ TIMES = (1.0, 1.5, 2.0, 3.0)  # as much those of labels weigh that no row has
 FEW_JUDGES = 1000  # rows that decide where time is short
 WORD = 20e-6  # seconds of one thread for a feature, or a name, whose words are looked at
 CANDIDATES = 64  # classes of a row, by scores with names and without
+ADDED_UP = 1 << 21  # scores of rows and classes that are added up at once
 ERRORS = 0.5  # of the same rows' mean difference: a weight that is worse by less is as good
 
 
@@ -67,7 +68,8 @@ def weigh_names(
         training.begin_stage(NAMES)
         tried = [_times(find(), 1.0, times, unseen) for times in (TIMES[0], TIMES[-1])]
         tops = [ranking(rows, CANDIDATES), *(rank_with(one)(rows, CANDIDATES) for one in tried)]
-        return _fit(rows, tops, _add_up_names(rows, find(), data.n_classes), unseen)
+        ids = np.concatenate([top[0] for top in tops], axis=1)
+        return _fit(rows, tops, _add_up_names(rows, find(), ids, data.n_classes), unseen)
 
     fit = training.findings.once("names", NameFit, fit_weight)
     if not fit.weight:
@@ -84,18 +86,16 @@ def _times(pairs: NamePairs, weight: float, times: float, unseen: NDArray[np.boo
 
 
 def _fit(
-    rows: RowBlock, tops: Sequence[Top], added: scipy.sparse.csr_matrix,
-    unseen: NDArray[np.bool_],
-) -> NameFit:  # fmt: skip
+    rows: RowBlock, tops: Sequence[Top], own: NDArray[np.float32], unseen: NDArray[np.bool_]
+) -> NameFit:
     """Return the largest weights that are as good as the best ones, by the first classes of rows.
 
     `tops` are these without names, then with the first and the last of :data:`TIMES` as often what
-    names add, (n, K). Labels of few rows gain most by a name, and few of the rows that
+    names add to them, `own`. Labels of few rows gain most by a name, and few of the rows that
     decide have them.
     """
-    places = np.arange(rows.n_rows)[:, None]
     ids = np.concatenate([top[0] for top in tops], axis=1)
-    own, new = added[places, ids].toarray(), unseen[ids]
+    new = unseen[ids]
     had = np.repeat((0.0, TIMES[0], TIMES[-1]), [top[0].shape[1] for top in tops])
     in_top = np.minimum(np.where(new, had, had > 0) * own, MOST_GAIN * STEP)
     without = np.concatenate([top[1] for top in tops], axis=1) - in_top
@@ -115,10 +115,21 @@ def _fit(
     return NameFit(weight=weight, with_it=with_it, without=without_it, unseen=times)
 
 
-def _add_up_names(rows: RowBlock, pairs: NamePairs, n_classes: int) -> scipy.sparse.csr_matrix:
-    """Return what names add to the scores of rows with a weight of 1, in nats: (n, K)."""
+def _add_up_names(
+    rows: RowBlock, pairs: NamePairs, ids: NDArray[np.int64], n_classes: int
+) -> NDArray[np.float32]:
+    """Return what names add to the scores of classes of rows with a weight of 1, in nats: (n, m).
+
+    A row's words may stand in names of most classes: few rows are added up at once.
+    """
     d = int(max(rows.features.max(initial=0), pairs.features.max(initial=0))) + 1
     held = np.ones(len(rows.features), np.float32), rows.features, rows.indptr
     every = pairs.gains.astype(np.float32) * STEP, (pairs.features, pairs.classes)
     table = scipy.sparse.csr_matrix(every, shape=(d, n_classes))
-    return scipy.sparse.csr_matrix(held, shape=(rows.n_rows, d)) @ table
+    matrix = scipy.sparse.csr_matrix(held, shape=(rows.n_rows, d))
+    out, step = np.empty(ids.shape, np.float32), max(ADDED_UP // n_classes, 1)
+    for first in range(0, rows.n_rows, step):
+        some = ids[first : first + step]
+        sums = (matrix[first : first + step] @ table).toarray()
+        out[first : first + step] = np.take_along_axis(sums, some, axis=1)
+    return out

@@ -247,12 +247,10 @@ class TextSource(TextFile):
         if self._known.header is None:
             return 0, 0
         stop = int(np.argmax(text[:size] == NEWLINE))
-        self._header = self._known.header(text[:stop].tobytes())
+        line = text[:stop].tobytes()
+        self._header = self._known.header(line)
         if self._header is None:
-            what = (
-                f"'{clean(text[:stop].tobytes(), 60)}' is not the numbers of rows, columns "
-                "and labels"
-            )
+            what = f"'{clean(line, 60)}' is not the numbers of rows, columns and labels"
             hint = f"Text of --format {self.form} starts with them."
             raise DataError(what, path=self.path, line=1, hint=hint)
         places = [parsed.MOST_COLUMNS, parsed.MOST_LABELS]
@@ -337,7 +335,8 @@ def _take_block(
     places = out.places[:n] + base
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
     earlier += np.searchsorted(left[:, 0], places)
-    tags, listed = _tags(text, out.tags[:n]), bool(out.state[parsed.LISTED])
+    listed = bool(out.state[parsed.LISTED] and out.state[parsed.SPLIT])
+    tags = _tags(text, out.tags[:n])
     return block_of(out, places, np.arange(n) + earlier, tags, listed=listed)
 
 

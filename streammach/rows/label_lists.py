@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.rows.arrays import sort_numbers
 from streammach.rows.layouts import ends
 from streammach.system.jit import Array, kernel
 
-SHORT = 64  # labels of a row that are sorted in place
 LOW32 = 0xFFFFFFFF
 NONE = np.zeros(0, np.float32)  # stands for weights that all are 1
 
@@ -99,12 +97,19 @@ class LabelLists:
 
     def sort(self) -> LabelLists:
         """Return the lists with rising ids, none twice: weights of the same one are added up."""
-        classes = self.classes.copy()
-        weights = None if self.weights is None else self.weights.copy()
-        starts = np.empty_like(self.starts)
-        sort_labels(self.starts, classes, NONE if weights is None else weights, starts)
-        m = int(starts[-1])
-        return LabelLists(starts, classes[:m], None if weights is None else weights[:m])
+        rows = self.rows
+        keys = (rows << 32) + self.classes  # an unknown class is the last number before its row's
+        order = None if self.weights is None else np.argsort(keys, kind="stable")
+        keys = np.sort(keys) if order is None else keys[order]
+        new = np.ones(len(keys), np.bool_)
+        new[1:] = (keys[1:] != keys[:-1]) | (keys[1:] & LOW32 == LOW32)
+        kept = keys[new]
+        weights = None
+        if self.weights is not None:
+            weights = np.zeros(len(kept), np.float32)
+            np.add.at(weights, np.cumsum(new) - 1, self.weights[order])
+        starts = np.searchsorted(kept, (np.arange(len(self) + 1) << 32) - 1)
+        return LabelLists(starts, kept.astype(np.int32), weights)
 
     def match(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which of some ids (n, k) are among a row's labels: bool (n, k)."""
@@ -160,53 +165,3 @@ def find_labels(starts: Array, classes: Array, ids: Array, out: Array) -> None:
             for p in range(starts[i], starts[i + 1]):
                 if classes[p] == ids[i, j]:
                     out[i, j] = True
-
-
-@kernel(allocates=True)
-def sort_labels(starts: Array, classes: Array, weights: Array, out_starts: Array) -> None:
-    """Sort each row's labels in place and merge what is there twice; -1 is not merged.
-
-    Parameters
-    ----------
-    starts, classes, weights : int64 (n + 1,), int32 (m,), float32 (m,) or (0,)
-        The labels; they move to the front.
-    out_starts : int64 (n + 1,)
-        Receives where they start then.
-    """
-    out = np.int64(0)
-    out_starts[0] = 0
-    weighted = weights.shape[0] > 0
-    for i in range(starts.shape[0] - 1):
-        a, b = starts[i], starts[i + 1]
-        if b - a > SHORT:
-            order, old = np.empty(b - a, np.int64), np.empty(b - a, np.float32)
-            for p in range(b - a):
-                order[p] = (np.int64(classes[a + p]) << 32) | p
-                if weighted:
-                    old[p] = weights[a + p]
-            sort_numbers(order)
-            for p in range(b - a):
-                classes[a + p] = order[p] >> 32
-                if weighted:
-                    weights[a + p] = old[order[p] & LOW32]
-        for p in range(a + 1, b):  # lists are short, and mostly sorted
-            own, weight, q = classes[p], weights[p] if weighted else np.float32(1), p
-            while q > a and classes[q - 1] > own:
-                classes[q] = classes[q - 1]
-                if weighted:
-                    weights[q] = weights[q - 1]
-                q -= 1
-            classes[q] = own
-            if weighted:
-                weights[q] = weight
-        first = out
-        for p in range(a, b):
-            if out > first and classes[p] == classes[out - 1] and classes[p] >= 0:
-                if weighted:
-                    weights[out - 1] += weights[p]
-                continue
-            classes[out] = classes[p]
-            if weighted:
-                weights[out] = weights[p]
-            out += 1
-        out_starts[i + 1] = out

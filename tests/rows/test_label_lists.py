@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streammach.rows.block import RowBlock
-from streammach.rows.label_lists import SHORT, LabelLists
+from streammach.rows.label_lists import LabelLists
 
 K = 200
 
@@ -14,7 +14,7 @@ K = 200
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
 def made(request, rng):
     """Lists with ids in any order, some twice, unknown ones and long ones; their weights."""
-    rows = [rng.integers(0, K, int(n)).tolist() for n in [*rng.integers(0, 6, 40), 2 * SHORT]]
+    rows = [rng.integers(0, K, int(n)).tolist() for n in [*rng.integers(0, 6, 40), 128]]
     rows = [[-1] * int(rng.integers(0, 3)) + row for row in rows]
     starts = np.cumsum([0, *map(len, rows)])
     weights = rng.random(int(starts[-1])).astype(np.float32) if request.param else None

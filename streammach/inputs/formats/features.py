@@ -16,7 +16,6 @@ from streammach.inputs.formats.tokens import (
     long_number,
     must_be_rounded_again,
     name_at,
-    next_line,
     number,
     small_number,
     token_end,
@@ -41,6 +40,7 @@ from streammach.system.simd import prefetch
 SPACES = MAX_NAMESPACES - 1
 ANY_NUMBER = 1 << 30
 IN_SLOT = 0xFFFFFFFF  # of a span: namespace and length
+NAN, INF = np.frombuffer(b"nan", np.uint8), np.frombuffer(b"inf", np.uint8)
 
 
 @kernel(fastmath=False, inner=True)
@@ -93,15 +93,39 @@ def refuse_row(state: Array, reason: int, start: int, end: int) -> Any:
 
 
 @kernel(fastmath=False, inner=True)
-def long_label(text: Array, start: int, end: int, split: bool) -> Any:
-    """Return where the first label that is too long starts and ends; at the end if none is."""
-    # Labels stand between commas if they are `split`.
+def is_word(text: Array, start: int, end: int, word: Array) -> Any:
+    """Return whether the bytes are `word`, in small letters or large ones, with a sign or not."""
+    # `word` uint8 (n,) is in small letters.
+    if end > start and (text[start] == parsed.PLUS or text[start] == parsed.MINUS):
+        start += 1
+    if end - start != word.shape[0]:
+        return False
+    for q in range(word.shape[0]):
+        if text[start + q] | 32 != word[q]:
+            return False
+    return True
+
+
+@kernel(fastmath=False, inner=True)
+def first_bad_label(text: Array, start: int, end: int, numbered: bool, state: Array) -> Any:
+    """Return where the first label of a row that is bad starts and ends, and why; or OK."""
+    # Labels of lists stand between commas. Those of a text whose features are `numbered` are below
+    # the header's number of labels, if it says one, and neither NaN nor infinite.
+    first, most, split = start, state[parsed.MOST_LABELS], state[parsed.SPLIT] != 0
     for q in range(start, end + 1):
-        if q == end or (split and text[q] == parsed.COMMA):
-            if q - start > MAX_NAME:
-                return start, q
-            start = q + 1
-    return end, end
+        if q < end and not (split and text[q] == parsed.COMMA):
+            continue
+        if q == first:
+            return start, end, parsed.EMPTY_LABEL
+        if most > 0:
+            if not is_below(text, first, q, most):
+                return first, q, parsed.LABEL_TOO_LARGE
+        elif numbered and (is_word(text, first, q, NAN) or is_word(text, first, q, INF)):
+            return first, q, parsed.NO_FINITE_LABEL
+        if q - first > MAX_NAME:
+            return first, q, parsed.TOO_LONG
+        first = q + 1
+    return start, end, parsed.OK
 
 
 @kernel(fastmath=False, inner=True)
@@ -129,10 +153,6 @@ def features_of_row(
     # One long loop, because a call for each feature would cost more than reading it.
     if head[2] != parsed.OK:
         return p, 0, refuse_row(out.state, head[2], head[0], head[1])
-    if head[1] - head[0] > MAX_NAME:
-        first, last = long_label(text, head[0], head[1], out.state[parsed.SPLIT] != 0)
-        if first < last:
-            return p, 0, refuse_row(out.state, parsed.TOO_LONG, first, last)
     stop = parsed.HASH if numbered else parsed.BAR
     z0, mask = out.state[parsed.VALUES], np.uint64(names.slots.shape[0] - 1)
     n, space, scale, hard = 0, 0, 1.0, out.state[parsed.HARD]
@@ -154,19 +174,14 @@ def features_of_row(
                 continue
             space, scale, end, reason = namespace_head(text, p, spaces, add)
             if reason != parsed.OK:
-                return (
-                    p,
-                    n,
-                    refuse_row(out.state, reason, p + 1, token_end(text, p + 1, parsed.BAR)),
-                )
+                end = token_end(text, p + 1, parsed.BAR)
+                return p, n, refuse_row(out.state, reason, p + 1, end)
             if space < 0:
                 return p, n, parsed.GROW
             if end == p + 2:
                 out.short[text[p + 1]] = space
             p = end
             continue
-        if z0 + n >= out.values.shape[0]:
-            return p, n, parsed.FULL
         state, first, end = name_at(text, p, space, stop)
         if end == p:
             return p, n, refuse_row(out.state, parsed.NO_NAME, p, token_end(text, p, parsed.BAR))
@@ -215,21 +230,26 @@ def features_of_row(
 def labels_of_row(
     text: Array, start: int, end: int, out: Parsed, table: NameTable, add: bool
 ) -> Any:
-    """Look up the labels of a row, between commas; return whether the table has room for them."""
-    # They are taken with the row: ``out.label_starts`` says where they end.
-    row, m = out.state[parsed.ROWS], out.label_starts[out.state[parsed.ROWS]]
+    """Look up the labels of a row; return the first one, -1 without any, -2: the table is full."""
+    # Those of lists stand between commas. They are taken with the row: ``out.label_starts`` says
+    # where they end.
+    label, row, split = np.int64(-1), out.state[parsed.ROWS], out.state[parsed.SPLIT] != 0
+    first = m = out.label_starts[row]
     while start < end:
-        stop = start
-        while stop < end and text[stop] != parsed.COMMA:
-            stop += 1
-        label = label_of_row(text, start, stop, table, add)
-        if label == -2:
-            return False
-        out.label_ids[m] = label
+        stop = end
+        if split:
+            stop = start
+            while stop < end and text[stop] != parsed.COMMA:
+                stop += 1
+        found = np.int64(label_of_row(text, start, stop, table, add))
+        if found == -2:
+            return found
+        label = found if m == first else label
+        out.label_ids[m] = found
         m += 1
         start = stop + 1
     out.label_starts[row + 1] = m
-    return True
+    return label
 
 
 @kernel(fastmath=False, inner=True)
@@ -250,9 +270,8 @@ def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
 
 @kernel(fastmath=False, inner=True)
 def take_row(
-    text: Array, line: int, label_from: int, label_to: int, importance: float, n_values: int,
-    first_hard: int, out: Parsed, labels: NameTable, names: NameTable, add_labels: bool,
-    add_names: bool,
+    text: Array, line: int, label: int, importance: float, n_values: int, first_hard: int,
+    out: Parsed, names: NameTable, add_names: bool,
 ) -> Any:  # fmt: skip
     """Look up the names of a row that was read, and take it; return DONE, or GROW: a table is full.
 
@@ -265,30 +284,15 @@ def take_row(
         The text.
     line : int
         Where the row's line starts.
-    label_from, label_to : int
-        Its label; empty where it has none and none is needed.
+    label : int
+        Its first label, -1 without any; all of them are in `out` already.
     importance : float
         Its importance.
     n_values, first_hard : int
         Its values, and the numbers before it that need Python's own rounding.
-    out, labels, names, add_labels, add_names : Parsed, NameTable, bool
+    out, names, add_names : Parsed, NameTable, bool
         What :class:`streammach.inputs.formats.registry.Parser` is given.
     """
-    if out.state[parsed.DROP] != 0 and np.float32(importance) == 0:
-        out.state[parsed.LEFT] += 1
-        last = out.tags.shape[0] - out.state[parsed.LEFT]
-        out.tags[last, 0], out.tags[last, 1] = line, next_line(text, line)
-        out.state[parsed.HARD] = first_hard
-        out.state[parsed.LINE] += 1
-        return parsed.DONE
-    label = np.int64(-1)
-    if out.state[parsed.SPLIT]:
-        if not labels_of_row(text, label_from, label_to, out, labels, add_labels):
-            return parsed.GROW
-    elif label_to > label_from:
-        label = np.int64(label_of_row(text, label_from, label_to, labels, add_labels))
-        if label == -2:
-            return parsed.GROW
     n, first_value = out.state[parsed.ROWS], out.state[parsed.VALUES]
     mask = np.uint64(names.slots.shape[0] - 1)
     ask_for_long_names(out, n_values, names)
@@ -337,12 +341,9 @@ def take_row(
     out.tags[n, 0], out.tags[n, 1] = out.state[parsed.TAG_FROM], out.state[parsed.TAG_TO]
     out.indptr[n + 1] = kept
     out.state[parsed.ROWS], out.state[parsed.VALUES] = n + 1, kept
-    if out.state[parsed.SPLIT]:
-        out.state[parsed.LABELS] = out.label_starts[n + 1]
-        if out.label_starts[n + 1] != out.label_starts[n] + 1:
-            out.state[parsed.LISTED] = 1
-        else:
-            out.classes[n] = out.label_ids[out.label_starts[n]]
+    out.state[parsed.LABELS] = out.label_starts[n + 1]
+    if out.label_starts[n + 1] != out.label_starts[n] + 1:
+        out.state[parsed.LISTED] = 1
     out.state[parsed.UNKNOWN] += n_values - (kept - first_value)
     out.state[parsed.LINE] += 1
     return parsed.DONE

@@ -12,7 +12,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.rows.texts import Texts
 
 # What stopped the parser.
-DONE, GROW, FULL, BAD = 0, 1, 2, 3
+DONE, GROW, BAD = range(3)
 # Places in Parsed.state.
 ROWS, VALUES, LINE, HARD, UNKNOWN, REASON, FROM, TO = range(8)
 FIRST, MOST_COLUMNS, MOST_LABELS = 8, 9, 10  # options: first of several labels, XMC's numbers or 0

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.inputs.formats import svmlight, vw
-from streammach.inputs.formats.lines import read_lines
+from streammach.inputs.formats.lines import fits_svmlight, fits_vw, fits_xmc, read_lines, xmc_header
 from streammach.inputs.formats.parsed import Parsed, TextHeader
 from streammach.rows.name_table import NameTable
 
@@ -34,15 +33,16 @@ class Parser(Protocol):
         label_needed, add_labels, add_names : bool
             Whether a row without a label is bad; which tables may take in new names.
         out : Parsed
-            Receives the rows after those that it holds; ``out.state`` counts them.
+            Receives the rows after those that it holds, and has room for all; ``out.state`` counts
+            them.
         labels, spaces, names : NameTable
             Labels, namespaces and features met so far.
 
         Returns
         -------
         code : int
-            DONE: all is read. GROW: a table is full. FULL: `out` is full. BAD: the line at the
-            position is bad; REASON, FROM and TO in ``out.state`` say why.
+            DONE: all is read. GROW: a table is full. BAD: the line at the position is bad; REASON,
+            FROM and TO in ``out.state`` say why.
         position : int
             Where to go on; for BAD after the caller has stepped over the line.
         """
@@ -65,14 +65,14 @@ class TextFormat:
 TEXT_FORMATS = {
     known.name: known
     for known in (
-        TextFormat(name="vw", fits=vw.fits, parse=partial(read_lines, False)),
+        TextFormat(name="vw", fits=fits_vw, parse=partial(read_lines, False)),
         TextFormat(
-            name="svmlight", fits=svmlight.fits, parse=partial(read_lines, True),
+            name="svmlight", fits=fits_svmlight, parse=partial(read_lines, True),
             several_labels=True,
         ),
         TextFormat(
-            name="xmc", fits=svmlight.fits_xmc, parse=partial(read_lines, True),
-            several_labels=True, unlabelled_rows=True, header=svmlight.xmc_header,
+            name="xmc", fits=fits_xmc, parse=partial(read_lines, True),
+            several_labels=True, unlabelled_rows=True, header=xmc_header,
         ),
     )
 }  # fmt: skip

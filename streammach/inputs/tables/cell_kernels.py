@@ -10,11 +10,12 @@ from streammach.inputs.formats.parsed import NEWLINE
 from streammach.inputs.formats.tokens import long_number
 from streammach.inputs.tables.values import MAX_VALUE
 from streammach.system.jit import Array, kernel
-from streammach.system.simd import HIGH, load8
+from streammach.system.simd import HIGH, load8, low_bytes
 
 QUOTED, RETURN = 34, 13
 LETTERS, CELLS, PAIRED = range(3)  # what quotes are: letters, or around cells; where they pair up
 OPEN = 2  # it cannot be told yet
+SMALL_TRUE, SMALL_FALSE = (np.uint64(int.from_bytes(t, "little")) for t in (b"true", b"false"))
 ODD, WIDE = 1, 2  # marks of cells
 SPANNING, UNPAIRED = 0, 2  # places of numbers of cells, and behind each of the line of the first
 
@@ -185,14 +186,9 @@ def look_at_cells(data: Array, starts: Array, stops: Array, marks: Array) -> Any
             continue
         if size < 2 or size > MAX_VALUE:
             continue
-        byte, last = data[start], data[stop - 1]
-        if byte == 116 and size == 4:  # true
-            if data[start + 1] == 114 and data[start + 2] == 117 and last == 101:
-                data[start] = 84
-        elif byte == 102 and size == 5:  # false
-            inner = data[start + 1] == 97 and data[start + 2] == 108 and data[start + 3] == 115
-            if inner and last == 101:
-                data[start] = 70
+        byte, last, word = data[start], data[stop - 1], low_bytes(load8(data, start), size)
+        if (size == 4 and word == SMALL_TRUE) or (size == 5 and word == SMALL_FALSE):
+            data[start] -= 32
         elif byte in (40, 91):  # an interval
             marks[i] = ODD if last in (41, 93) else 0
         elif 43 <= byte <= 57:  # a sign, a point or a digit

@@ -102,54 +102,42 @@ def split_words(
     words : int64 (words, 2)
         Receives where each word starts and ends in `text`.
     """
-    n = 0
+    n, small = 0, np.uint8(0)
     text[p] = parsed.SPACE
     p += 1
     start, inside = p, False
     while q < stop:
-        byte = data[q]
-        if byte < 0x80:
-            small = LOWERED[byte]
-            if small != 0:
-                if p - start < MAX_NAME:  # the rest of a word that is longer is left out
-                    text[p] = small
-                    p += 1
-                inside = True
-            elif inside:
-                words[n, 0], words[n, 1] = start, p
-                n, inside = n + 1, False
-                text[p] = parsed.SPACE
-                p += 1
-                start = p
-            q += 1
-            continue
-        code, size = code_at(data, q)
-        kind = kinds[code]
+        kind, size = np.uint8(0), 1
+        if data[q] < 0x80:
+            small = LOWERED[data[q]]
+            kind = np.uint8(small != 0)
+        else:
+            code, size = code_at(data, q)
+            kind = kinds[code]
         if inside and kind != 1:
-            words[n, 0], words[n, 1] = start, p
-            n, inside = n + 1, False
-            text[p] = parsed.SPACE
-            p += 1
+            p, n, inside = end_word(text, start, p, words, n), n + 1, False
             start = p
         if kind != 0:
-            if p - start + size <= MAX_NAME:
+            if p - start + size <= MAX_NAME:  # the rest of a word that is longer is left out
                 for i in range(size):
-                    text[p + i] = data[q + i]
+                    text[p + i] = data[q + i] if size > 1 else small
                 p += size
             inside = True
-            if kind == 2:
-                words[n, 0], words[n, 1] = start, p
-                n, inside = n + 1, False
-                text[p] = parsed.SPACE
-                p += 1
-                start = p
+        if kind == 2:
+            p, n, inside = end_word(text, start, p, words, n), n + 1, False
+            start = p
         q += size
     if inside:
-        words[n, 0], words[n, 1] = start, p
-        n += 1
-        text[p] = parsed.SPACE
-        p += 1
+        p, n = end_word(text, start, p, words, n), n + 1
     return p, n
+
+
+@kernel(inline=True)
+def end_word(text: Array, start: int, p: int, words: Array, n: int) -> Any:
+    """Write where a word is, and a space behind it; return where the next one starts."""
+    words[n, 0], words[n, 1] = start, p
+    text[p] = parsed.SPACE
+    return p + 1
 
 
 @kernel(inline=True)
@@ -347,14 +335,10 @@ def read_rows(
         number, hard = out.state[parsed.ROWS], out.state[parsed.HARD]
         unknown = out.state[parsed.UNKNOWN]
         code = take_row(
-            scratch.text, row, 0, 0, frame.importance[row], n, hard, out, labels, names,
-            add_labels, add_names,
-        )  # fmt: skip
+            scratch.text, row, label, frame.importance[row], n, hard, out, names, add_names
+        )
         if code != parsed.DONE:
             return code, row
-        out.classes[number], out.places[number] = label, out.state[parsed.UNKNOWN] - unknown
-        out.state[parsed.LABELS] = out.label_starts[number + 1]
-        if out.label_starts[number + 1] != out.label_starts[number] + 1:
-            out.state[parsed.LISTED] = 1
+        out.places[number] = out.state[parsed.UNKNOWN] - unknown
         row += 1
     return parsed.DONE, row

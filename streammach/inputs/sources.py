@@ -29,8 +29,10 @@ from streammach.system.files.reading import disk_errors
 PIPED_TABLES: dict[str, type[TextTable]] = {
     "csv": DelimitedSource, "tsv": DelimitedSource, "jsonl": JsonSource,
 }  # fmt: skip
-ARROW_TABLES: dict[str, type[ArrowFile]] = {"parquet": ParquetSource, "arrow": ArrowSource}
-TABLE_FORMATS = {**PIPED_TABLES, **ARROW_TABLES}
+FILED_TABLES: dict[str, type[ArrowFile | DocumentFolder]] = {
+    "parquet": ParquetSource, "arrow": ArrowSource, DOCUMENTS: DocumentFolder,
+}  # fmt: skip
+TABLE_FORMATS = {**PIPED_TABLES, **FILED_TABLES}
 ENDINGS = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -53,7 +55,7 @@ def open_source(path: Path, options: SourceOptions | None = None) -> Source[Any]
     check_word(options.multilabel, get_args(Multilabel), "--multilabel")
     if options.first_label and options.multilabel == "on":
         raise UsageError("rows have one label or several: --first-label, --multilabel on")
-    every = (*TEXT_FORMATS, *TABLE_FORMATS, DOCUMENTS, *MATRIX_SOURCES)
+    every = (*TEXT_FORMATS, *TABLE_FORMATS, *MATRIX_SOURCES)
     if form is not None and form not in every:
         known = ", ".join(every)
         raise UsageError(f"'{clean(form)}' is not a format; known are {known}")
@@ -84,7 +86,7 @@ def open_sources(paths: Sequence[Path], options: Sequence[SourceOptions]) -> lis
 
 def _file_source(path: Path, options: SourceOptions) -> Source[Any]:
     form = _form_of(path, options.form)
-    if form in TABLE_FORMATS or form == DOCUMENTS:
+    if form in TABLE_FORMATS:
         return open_table(path, form, options)
     matrix = MATRIX_SOURCES.get(form or "")
     if options.x_path is not None and not (matrix and matrix.has_paths):
@@ -142,11 +144,9 @@ def open_table(
         line = (_first_line(path, raw) or EMPTY)[0]
         for looks, (columns, separator) in CORPORA.items():
             options = _corpus(options, columns, separator) if looks.fullmatch(line) else options
-    if form == DOCUMENTS:
-        return DocumentFolder(path, options)
     if form in PIPED_TABLES:
         return PIPED_TABLES[form](path, form, options, raw)
-    return ARROW_TABLES[form](path, form, options)
+    return FILED_TABLES[form](path, form, options)
 
 
 def _corpus(options: SourceOptions, columns: tuple[str, ...], separator: str) -> SourceOptions:

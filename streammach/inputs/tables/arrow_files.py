@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from streammach.inputs.matrices.named_arrays import check_stored, reading_errors
-from streammach.inputs.source import START, Place, ReadingBytes
+from streammach.inputs.source import ReadingBytes
 from streammach.inputs.source_options import SourceOptions
 from streammach.inputs.tables.arrow_rows import arrow, check_buffers
-from streammach.inputs.tables.batches import MOST_ROWS, PIECE_BYTES, BatchPiece, BatchTable
-from streammach.inputs.tables.head import Head
+from streammach.inputs.tables.batches import MOST_ROWS, PIECE_BYTES, BatchTable
 from streammach.inputs.tables.large import DICTIONARY, messages
 from streammach.inputs.tables.table_source import distinct
 
@@ -54,26 +53,17 @@ class ArrowFile(BatchTable):
         self, columns: Collection[str] | None, *, head: bool = False
     ) -> Iterator[tuple[Any, int]]:
         chosen = [name for name in self._names if columns is None or name in set(columns)]
-        for batch, n_read in self._batches(chosen):
-            check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
-            check_buffers(batch, self.path)
-            for first in range(0, batch.num_rows, SLICED_ROWS):
-                yield batch.slice(first, SLICED_ROWS), n_read
-
-    def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         with self._errors():
-            yield from super().pieces(begin)
-
-    def columns_there(self) -> list[str]:
-        return self._names
+            for batch, n_read in self._batches(chosen):
+                check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
+                check_buffers(batch, self.path)
+                for first in range(0, batch.num_rows, SLICED_ROWS):
+                    yield batch.slice(first, SLICED_ROWS), n_read
 
     def reading_bytes(self) -> ReadingBytes:
+        piece, whole = super().reading_bytes()
         with self._errors():
-            return ReadingBytes(self.piece_bytes, self._batch_bytes() + self.word_bytes)
-
-    def show(self, head: Head) -> None:
-        with self._errors():
-            super().show(head)
+            return ReadingBytes(piece, whole + self._batch_bytes())
 
     def _errors(self) -> AbstractContextManager[None]:
         pa = arrow()

@@ -96,21 +96,18 @@ def join_small_batches(batches: Iterable[tuple[Any, int]]) -> Iterator[tuple[Any
     n_bytes = read = 0
     for batch, n_read in batches:
         rows = isinstance(batch, TableRows)
-        if rows or n_bytes + batch.nbytes >= PIECE_BYTES or not _fit_together(small, batch):
+        size = PIECE_BYTES if rows else batch.nbytes
+        if n_bytes + size >= PIECE_BYTES or (small and not small[0].schema.equals(batch.schema)):
             yield from ((some, read) for some in _combine(small))
             small, n_bytes = [], 0
         if rows:
             yield batch, n_read
         else:
             small.append(batch)
-            n_bytes += batch.nbytes
+            n_bytes += size
         read = n_read
         del batch  # the next one is decoded
     yield from ((some, read) for some in _combine(small))
-
-
-def _fit_together(small: list[Any], batch: Any) -> bool:
-    return not small or small[0].schema.equals(batch.schema)
 
 
 def _combine(batches: list[Any]) -> list[Any]:

@@ -232,11 +232,8 @@ class PythonRows(TableRows):
 class CellRows(TableRows):
     """Columns of cells that hold text, such as those of a CSV file; lists are written as JSON."""
 
-    def __init__(
-        self, columns: Mapping[str, Cells], n_rows: int, refused: Sequence[BadCell] = ()
-    ) -> None:
-        self._columns, self.refused, self.n_rows = columns, refused, n_rows
-        self.names = list(columns)
+    def __init__(self, columns: Mapping[str, Cells], n_rows: int) -> None:
+        self._columns, self.n_rows, self.names = columns, n_rows, list(columns)
 
     def values(self, name: str) -> list[Any]:
         """Return the cells of a column as bytes, or as the JSON of a list or an object."""

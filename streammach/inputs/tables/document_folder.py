@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -40,27 +40,26 @@ def is_document_folder(path: Path) -> bool:
 class DocumentFolder(BatchTable):
     """Documents by the names of their files: text, subjects, and the name as the tag of the row."""
 
-    def __init__(self, path: Path, options: SourceOptions) -> None:
+    _names = COLUMNS
+
+    def __init__(self, path: Path, form: str, options: SourceOptions) -> None:
         table, multilabel = options.table, options.multilabel
         if not table.features and table.label is None:
             table = replace(table, text=COLUMNS[:1], label=COLUMNS[1], tag=table.tag or COLUMNS[2])
         if multilabel == "auto" and not options.first_label:
             multilabel = "on"
         super().__init__(replace(options, table=table, multilabel=multilabel))
-        self.path, self.form = path, DOCUMENTS
+        self.path, self.form = path, form
         with disk_errors(path):
             there = {entry.name for entry in os.scandir(path)}
-        self._names = sorted(name.removesuffix(TEXT) for name in there if name.endswith(TEXT))
+        self._documents = sorted(name.removesuffix(TEXT) for name in there if name.endswith(TEXT))
         self._subjects = {
-            name: path / (name + ending) for ending in SUBJECTS for name in self._names
+            name: path / (name + ending) for ending in SUBJECTS for name in self._documents
             if name + ending in there
         }  # fmt: skip
 
     def files(self) -> list[Path]:
-        return [*(self._text(name) for name in self._names), *self._subjects.values()]
-
-    def columns_there(self) -> Sequence[str]:
-        return COLUMNS
+        return [*(self._text(name) for name in self._documents), *self._subjects.values()]
 
     def batches(
         self, columns: Collection[str] | None, *, head: bool = False
@@ -68,12 +67,12 @@ class DocumentFolder(BatchTable):
         """Yield the documents in the order of their names, about a megabyte at a time."""
         rows, refused = list[dict[str, Any]](), list[BadCell]()
         n_bytes = n_read = 0
-        for place, name in enumerate(self._names, 1):
+        for place, name in enumerate(self._documents, 1):
             row, wrong = self._document(name)
             refused += [BadCell(len(rows), *wrong)] if wrong else []
             rows.append(row)
             n_bytes += sum(map(len, (row.get(COLUMNS[0], ""), *row.get(COLUMNS[1], ()))))
-            if n_bytes >= PIECE_BYTES or len(rows) == HEAD_ROWS or place == len(self._names):
+            if n_bytes >= PIECE_BYTES or len(rows) == HEAD_ROWS or place == len(self._documents):
                 n_read += n_bytes
                 yield PythonRows(rows, refused), n_read
                 rows, refused, n_bytes = [], [], 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from streammach.inputs.source import ReadingBytes, Source
+from streammach.inputs.source import TEXT_PIECE_BYTES, ReadingBytes, Source
 from streammach.inputs.source_options import SourceOptions
 from streammach.inputs.tables.cells import TableRows
 from streammach.inputs.tables.guess import no_column, no_label, recipe_of, some_of
@@ -29,6 +29,7 @@ class Table(Source[Any]):
     """A table as a source of rows; `counts` says what was met in it."""
 
     names_known = True  # whether its columns are known before its rows
+    _names: Sequence[str]  # these, where they are
     labelled = True  # whether one of them holds the labels
     index: frozenset[str] = frozenset()  # columns that were the index of a DataFrame
 
@@ -54,12 +55,6 @@ class Table(Source[Any]):
         rows: TableRows = piece.rows
         return rows
 
-    def show(self, head: Head) -> None:
-        """Add the first rows to those of tables before it, or raise DataError or DiskError."""
-        for rows in self.first_rows():
-            if head.take(rows):
-                return
-
     @property
     def recipe(self) -> Recipe:
         """How its rows become features, or UsageError, DataError or DiskError."""
@@ -71,25 +66,14 @@ class Table(Source[Any]):
     def recipe(self, recipe: Recipe) -> None:
         self._recipe = recipe
 
-    @property
-    def piece_bytes(self) -> int:
-        """Bytes that a piece takes with its rows."""
-        known = self._recipe
-        chars = self.options.table.chars if known is None else known.chars
-        return (24 << 20) if chars is None else (72 << 20)
-
-    @property
-    def word_bytes(self) -> int:
-        """Bytes of the stems of words that are kept."""
-        known = self.options.table if self._recipe is None else self._recipe
-        return 0 if known.language is None else STEM_BYTES
-
     def reading_bytes(self) -> ReadingBytes:
-        return ReadingBytes(self.piece_bytes, self.word_bytes)
+        known = self._recipe or self.options.table
+        piece = TEXT_PIECE_BYTES if known.chars is None else 3 * TEXT_PIECE_BYTES
+        return ReadingBytes(piece, 0 if known.language is None else STEM_BYTES)
 
     def columns_there(self) -> Sequence[str]:
         """Return the names of its columns; none where it holds nothing."""
-        return [*self.recipe.names, *self.recipe.ignored]
+        return self._names if self.names_known else [*self.recipe.names, *self.recipe.ignored]
 
     def reader(self, vocabulary: Vocabulary, *, label_needed: bool, strict: bool) -> TableReader:
         """Return something that reads pieces, or raise UsageError or DataError."""
@@ -138,7 +122,9 @@ def recipe_for(tables: Sequence[Table]) -> Recipe:
     head, told = Head(), tables[0]
     for table in tables:
         before = head.n_rows
-        table.show(head)
+        for rows in table.first_rows():
+            if head.take(rows):
+                break
         told = table if not before and head.n_rows else told
         if head.full:
             break

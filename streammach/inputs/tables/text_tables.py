@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -72,8 +72,7 @@ class TextTable(Table, TextFile):
         Table.__init__(self, options)
         TextFile.__init__(self, path, form, raw)
         self._most = 0  # records of a piece; 0: any number
-        # Records and lines before the present block, and up to its end.
-        self._before = self._through = self._lines = self._lines_through = 0
+        self._start = self._end = 0, 0  # records and lines before the present block, and its end
 
     def first_rows(self) -> Iterator[TableRows]:
         self._most = HEAD_ROWS
@@ -99,14 +98,12 @@ class TextTable(Table, TextFile):
         return super().pieces(begin)
 
     def _pieces(self, raw: RawFile, begin: Place) -> Iterator[TextPiece]:
-        self._before = self._through = self._lines = self._lines_through = 0
+        self._start = self._end = 0, 0
         for piece in super()._pieces(raw, begin):
-            text, skipped = piece.buffer.text, 0
-            if piece.start:
-                _, skipped = self._count(text, 0, piece.start)
-            piece.first_line = self._lines + _lines(text[: piece.start])
-            piece.first_row = self._before + skipped - self.header_rows
-            piece.n_rows = self._through - self._before - skipped
+            text, (first, lines) = piece.buffer.text, self._start
+            first += self._count(text, 0, piece.start)[1] if piece.start else 0
+            piece.first_line = lines + _lines(text[: piece.start])
+            piece.first_row, piece.n_rows = first - self.header_rows, self._end[0] - first
             yield piece
 
     def _count(
@@ -120,20 +117,19 @@ class TextTable(Table, TextFile):
         return int(cut), int(n)
 
     def _cut(self, text: NDArray[np.uint8], size: int, *, ended: bool) -> int:
-        most = self._most and self._most + self.header_rows * (not self._through)
+        through, lines = self._end
+        most = self._most and self._most + self.header_rows * (not through)
         cut, n = self._count(text, 0, size, most=most, ended=ended)
         if ended and cut < size and not 0 < most == n:
             raise DataError(
-                f"a cell in quotes is not closed, in row {self._through + n - 1:,} (counted from "
+                f"a cell in quotes is not closed, in row {through + n - 1:,} (counted from "
                 "0) or before",
                 path=self.path,
                 hint="Correct or remove the quote, or read quotes as letters: --quotes off.",
             )
-        if cut == 0 or (self._through + n < self.header_rows and not ended):
+        if cut == 0 or (through + n < self.header_rows and not ended):
             return 0
-        self._before, self._through = self._through, self._through + n
-        self._lines = self._lines_through
-        self._lines_through += _lines(text[:cut])
+        self._start, self._end = self._end, (through + n, lines + _lines(text[:cut]))
         return cut
 
     def _large(self, text: NDArray[np.uint8]) -> LargePiece | None:
@@ -144,26 +140,6 @@ class TextTable(Table, TextFile):
 
 def _lines(text: NDArray[np.uint8]) -> int:
     return int(np.count_nonzero(text == NEWLINE))
-
-
-class Records(NamedTuple):
-    """Records of a text, as `cell_kernels.read_records` gives them."""
-
-    text: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    found: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    odd: NDArray[np.int64]
-
-    def rows(self, names: Sequence[str]) -> CellRows:
-        """Return the records that have all columns."""
-        places = np.flatnonzero(self.found == len(names))
-        spans = zip(names, self.starts[:, : len(places)], self.stops[:, : len(places)], strict=True)
-        cells = {name: Cells.spans(self.text, starts, stops) for name, starts, stops in spans}
-        rows = CellRows(cells, len(places))
-        rows.places = places
-        return rows
 
 
 class DelimitedSource(TextTable):
@@ -187,36 +163,37 @@ class DelimitedSource(TextTable):
         self._odd.clear()
         return super().pieces(begin)
 
-    def columns_there(self) -> list[str]:
-        return self._names
-
     def first_rows(self) -> Iterator[TableRows]:
         yield CellRows({name: Cells.none(0) for name in self._names}, 0)
         yield from super().first_rows()
 
     def _rows(self, piece: TextPiece) -> CellRows:
-        """Return the rows of a piece; note its odd cells."""
+        """Return the rows of a piece that have all columns; note its odd cells."""
         text, n = piece.buffer.text, len(self._names)
-        read = self._records(text, piece.start, piece.stop, piece.n_rows, n)
+        starts, stops, found, lines, odd = self._records(
+            text, piece.start, piece.stop, piece.n_rows, n
+        )
         with self._lock:
             for place in ODD:
                 before, first = self._odd.get(place, (0, 1 << 62))
-                if read.odd[place]:
-                    line = piece.first_line + int(read.odd[place + 1])
-                    self._odd[place] = before + int(read.odd[place]), min(first, line)
-        more = " (--quotes on reads cells that span lines)" if read.odd[UNPAIRED] else ""
+                if odd[place]:
+                    line = piece.first_line + int(odd[place + 1])
+                    self._odd[place] = before + int(odd[place]), min(first, line)
+        more = " (--quotes on reads cells that span lines)" if odd[UNPAIRED] else ""
         who = f"{NAMED_BY[self.header_rows]} {n:,}{more}"
-        ragged = np.flatnonzero(read.found != n).tolist()
-        rows = read.rows(self._names)
-        rows.refused = [BadCell(i, f"{int(read.found[i]):,} cells, {who}") for i in ragged]
-        rows.lines = read.lines + piece.n_lines_before
+        whole = found == n
+        places, ragged = np.flatnonzero(whole), np.flatnonzero(~whole).tolist()
+        spans = zip(self._names, starts[:, : len(places)], stops[:, : len(places)], strict=True)
+        rows = CellRows({name: Cells.spans(text, *span) for name, *span in spans}, len(places))
+        rows.places, rows.lines = places, lines + piece.n_lines_before
+        rows.refused = [BadCell(i, f"{int(found[i]):,} cells, {who}") for i in ragged]
         rows.n_lines = _lines(text[piece.start : piece.stop]) + piece.n_lines_before
         return rows
 
     def _records(
         self, text: NDArray[np.uint8], start: int, stop: int, n_rows: int, n_columns: int
-    ) -> Records:
-        """Return so many records; doubled quotes are changed in the text."""
+    ) -> tuple[NDArray[np.int64], ...]:
+        """Return what `read_records` gives of so many records; it changes doubled quotes there."""
         # A record that has all columns takes a byte for each.
         most = min(n_rows, (stop - start) // max(n_columns, 1)) + 1
         starts, stops = np.empty((2, n_columns, most), np.int64)
@@ -225,7 +202,7 @@ class DelimitedSource(TextTable):
             text, start, stop, self.delimiter, self.quotes, n_rows, True, starts, stops, found,
             lines, odd,
         )  # fmt: skip
-        return Records(text, starts, stops, found, lines, odd)
+        return starts, stops, found, lines, odd
 
     def check_end(self, n_rows: int, n_bad: int, n_lines: int) -> None:
         """Say which columns no row had, and what quotes were met."""
@@ -233,28 +210,29 @@ class DelimitedSource(TextTable):
         for place, (n, line) in self._odd.items():
             warnings.warn(ODD[place].format(n, line) + f": {clean(self.path, 300)}", stacklevel=2)
 
-    def _header(self, text: bytes, whole: bool) -> Records | None:
-        """Return the first record of a text, None where there is no whole one."""
+    def _header(self, text: bytes, whole: bool) -> list[bytes] | None:
+        """Return the cells of the first record of a text, None where there is no whole one."""
         raw = np.frombuffer(text + b"\n" * PADDING, np.uint8).copy()
         size = len(text) + whole
         cut, n = self._count(raw, 0, size, most=1, ended=whole)
         if whole and cut < size and not n:  # its last cell is not closed
             cut, n = size, 1
-        columns = min(1 + int(np.count_nonzero(raw[:cut] == self.delimiter)), MOST_COLUMNS + 1)
-        return self._records(raw, 0, cut, 1, columns) if n else None
+        if not n:
+            return None
+        columns = 1 + int(np.count_nonzero(raw[:cut] == self.delimiter))
+        starts, stops, found, _, _ = self._records(raw, 0, cut, 1, columns)
+        spans = zip(starts[: found[0], 0], stops[: found[0], 0], strict=True)
+        return [raw[first:last].tobytes() for first, last in spans]
 
     def _read_names(self) -> list[str]:
-        read = find_in_head(self.path, self._raw, FIRST_BYTES, self._header)
-        if read is None:
+        cells = find_in_head(self.path, self._raw, FIRST_BYTES, self._header)
+        if cells is None:
             return list(self.options.layout.columns)
-        n_cells = int(read.found[0])
-        ends = zip(read.starts[:n_cells, 0], read.stops[:n_cells, 0], strict=True)
-        cells = [read.text[start:stop].tobytes() for start, stop in ends]
-        if self.delimiter == COMMA and n_cells == 1 and b";" in cells[0]:
+        if self.delimiter == COMMA and len(cells) == 1 and b";" in cells[0]:
             self.delimiter = SEMICOLON
             return self._read_names()
-        if n_cells > MOST_COLUMNS:
-            what = f"its first row has {n_cells:,} cells, at most {MOST_COLUMNS:,} are read"
+        if len(cells) > MOST_COLUMNS:
+            what = f"its first row has {len(cells):,} cells, at most {MOST_COLUMNS:,} are read"
             raise DataError(what, path=self.path, line=1)
         try:
             names = [cell.decode() for cell in cells] if self.header_rows else []

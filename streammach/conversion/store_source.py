@@ -20,7 +20,7 @@ from streammach.inputs.source import (
     RowReader,
     Source,
 )
-from streammach.rows.columns import SpacedColumns
+from streammach.rows.columns import Columns
 from streammach.rows.vocabulary import Vocabulary
 from streammach.store.dataset import Dataset
 
@@ -79,7 +79,7 @@ class StoreReader(RowReader[StorePiece]):
 
     def __init__(self, dataset: Dataset, vocabulary: Vocabulary) -> None:
         self._dataset, labels = dataset, dataset.labels
-        self._features = SpacedColumns(dataset.features)
+        self._features = Columns.of_features(dataset.features, vocabulary)
         self._vocabulary, self._names = vocabulary, labels
         self._labels = np.zeros(0, np.int32)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streammach.options.types import Multilabel
 from streammach.rows.label_lists import LabelLists
+from streammach.rows.layouts import are_lists, ends
 from streammach.rows.names import MAX_NAME, Names
 from streammach.system.errors import DataError, clean
 
@@ -140,14 +141,10 @@ class Labels:
         cls, indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], path: Path, what: str
     ) -> Labels:
         """Return the labels in a CSR matrix of rows x labels, those whose value is not zero."""
-        kinds = (indptr.dtype.kind, indices.dtype.kind, data.dtype.kind)
-        sound = kinds[0] in "iu" and kinds[1] in "iu" and kinds[2] in "biuf" and len(indptr) > 0
-        if sound:
-            ends = indptr.astype(np.int64)
-            rising = ends[0] == 0 and ends[-1] == len(indices) and (np.diff(ends) >= 0).all()
-            low, high = (int(indices.min()), int(indices.max())) if len(indices) else (0, 0)
-            sound = bool(rising) and len(indices) == len(data) and 0 <= low <= high < MOST_LABELS
-        if not sound:
+        whole = indptr.dtype.kind in "iu" and indices.dtype.kind in "iu"
+        fits = len(indptr) > 0 and len(indices) == len(data) and data.dtype.kind in "biuf"
+        starts = indptr.astype(np.int64) if whole and fits else np.zeros(1, np.int64)
+        if not (whole and fits and are_lists(starts, indices, MOST_LABELS)):
             raise DataError(f"{clean(what)} is not a matrix of rows x labels", path=path)
         with np.errstate(over="ignore", invalid="ignore"):
             weights = data.astype(np.float32)
@@ -155,7 +152,7 @@ class Labels:
             what = f"{clean(what)} holds a value that is not a finite number of 0 or more"
             raise DataError(what, path=path)
         kept = weights > 0
-        starts = np.concatenate([[0], np.cumsum(kept)])[ends]
+        starts = ends(kept)[starts]
         some = None if (weights[kept] == 1).all() else weights[kept]
         return cls.of_lists(LabelLists(starts, indices[kept].astype(np.int32), some).sort(), None)
 
@@ -163,7 +160,7 @@ class Labels:
     def of_dense(cls, values: NDArray[Any], path: Path, what: str) -> Labels:
         """Return the labels in an array of rows x labels; the rest as for :meth:`of_csr`."""
         rows, columns = np.nonzero(values)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))])
+        indptr = ends(np.bincount(rows, minlength=len(values)))
         return cls.of_csr(indptr, columns, values[rows, columns], path, what)
 
     def choose_form(self, multilabel: Multilabel, path: Path, what: str) -> Labels:

@@ -58,13 +58,28 @@ def ids_of_features(
 class Columns:
     """Looks up the columns of a matrix in a vocabulary, as features without a namespace."""
 
-    def __init__(self, n_columns: int, names: Names | None = None) -> None:
+    def __init__(
+        self, n_columns: int, names: Names | None = None, known: NDArray[np.int32] | None = None
+    ) -> None:
         assert names is None or len(names) == n_columns, "a name for each column"
         self._ids = np.full(min(n_columns, KEPT_COLUMNS), NOT_YET, np.int32)
         self._names = names
+        self._known = known  # int32 (n,) or None: the features of all columns
+
+    @classmethod
+    def of_features(cls, names: Names, vocabulary: Vocabulary) -> Columns:
+        """Return columns that are features as a store lists them, ``namespace^name``.
+
+        The vocabulary takes in all of them where it may.
+        """
+        if vocabulary.add_features:
+            vocabulary.take_in("features", names)
+        return cls(len(names), known=vocabulary.feature_names().ids_of(names))
 
     def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return each column's feature id, int32 (n,); new ones are taken in where that may be."""
+        if self._known is not None:
+            return self._known[columns]
         kept = columns < len(self._ids)
         out = np.full(len(columns), NOT_YET, np.int32)
         out[kept] = self._ids[columns[kept]]
@@ -87,23 +102,6 @@ class Columns:
         digits = columns.astype(bytes)
         data = digits.view(np.uint8)
         return Texts(ends(np.char.str_len(digits)), data[data != 0])
-
-
-class SpacedColumns(Columns):
-    """Looks up columns that are features as a store lists them, ``namespace^name``."""
-
-    def __init__(self, names: Names) -> None:
-        super().__init__(len(names))
-        self._listed = names
-        self._found: NDArray[np.int32] | None = None
-
-    def ids(self, vocabulary: Vocabulary, columns: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the feature id of each column; the vocabulary takes in all where it may."""
-        if self._found is None:
-            if vocabulary.add_features:
-                vocabulary.take_in("features", self._listed)
-            self._found = vocabulary.feature_names().ids_of(self._listed)
-        return self._found[columns]
 
 
 @kernel(fastmath=False)  # fast math may take NaN for 0

@@ -30,7 +30,7 @@ from streammach.inputs.source import (
 )
 from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.rows.block import RowBlock
-from streammach.rows.columns import Columns, SpacedColumns, first_bad
+from streammach.rows.columns import Columns, first_bad
 from streammach.rows.label_lists import LabelLists, places_of
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
@@ -130,7 +130,6 @@ class MatrixReader(RowReader[MatrixPiece]):
         self._label_needed, self._strict = label_needed, strict
         self._columns: Columns | None = None  # known with the first piece of a matrix
         self._opened: OpenMatrix | None = None  # the matrix
-        self._ids: NDArray[np.int32] | None = None  # of columns that are told by their places
         self._width = 0
 
     def read(self, piece: MatrixPiece) -> PieceRows:
@@ -148,10 +147,7 @@ class MatrixReader(RowReader[MatrixPiece]):
         if len(numbers) < len(good):
             indptr, kept = places_of(indptr, numbers)
             columns, values = columns[kept], values[kept]
-        if self._ids is None:
-            ids = self._columns.ids(self._vocabulary, columns)
-        else:
-            ids = self._ids[columns]
+        ids = self._columns.ids(self._vocabulary, columns)
         classes, lists = self._find_classes(labels, places)
         block = RowBlock(
             indptr=indptr, features=ids, values=values, classes=classes,
@@ -164,7 +160,7 @@ class MatrixReader(RowReader[MatrixPiece]):
         return PieceRows(block, bad, unknown_values=len(ids) - block.nnz)
 
     def _match_columns(self, opened: OpenMatrix) -> Columns:
-        trained = self._vocabulary.columns
+        trained, places = self._vocabulary.columns, None
         self._width = opened.matrix.n_columns
         if opened.names is None:
             if self._width == ANY_WIDTH and trained.n_columns:
@@ -173,11 +169,10 @@ class MatrixReader(RowReader[MatrixPiece]):
             if wrong:
                 hint = "Columns without names are told by their places."
                 raise DataError(wrong, path=self._path, hint=hint)
-            self._ids = trained.ids()
-        if opened.spaced:
-            assert opened.names is not None, "names of features"
-            return SpacedColumns(opened.names)
-        columns = Columns(self._width, opened.names)
+            places = trained.ids()
+        elif opened.spaced:
+            return Columns.of_features(opened.names, self._vocabulary)
+        columns = Columns(self._width, opened.names, places)
         if opened.names is not None and trained.n_columns:
             ids = columns.ids(self._vocabulary, np.arange(self._width))
             known = None if self._vocabulary.add_features else self._vocabulary.feature_names()

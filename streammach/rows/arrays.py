@@ -98,15 +98,10 @@ MOST_IMPORTANCE = 1e9  # of a row: as often as any row is there, and its square 
 INFINITE = 0x7F800000  # what a float32 that is no finite number has there at least
 
 
-@kernel()
-def look_at_ids(ids: Array) -> Any:
+def look_at_ids(ids: NDArray[np.int32]) -> tuple[int, int]:
     """Return the largest of ids int32 (n,), 0 of none, and at how many places they do not rise."""
-    # Negative ids count as large ones.
-    falls, largest = np.uint32(0), np.uint32(ids[0] if ids.shape[0] > 0 else 0)
-    for p in range(1, ids.shape[0]):
-        falls += np.uint32(ids[p] <= ids[p - 1])
-        largest = max(largest, np.uint32(ids[p]))
-    return np.int64(largest), np.int64(falls)
+    largest = ids.view(np.uint32).max(initial=0)  # negative ids count as large ones
+    return int(largest), int(np.count_nonzero(ids[1:] <= ids[:-1]))
 
 
 @kernel()

@@ -104,20 +104,7 @@ class WhiteningMap:
     rotation: NDArray[np.float32]  # float32 (d, d): P
     shift: NDArray[np.float32]  # float32 (d,): `m P`
 
-    @property
-    def n_more(self) -> int:
-        """Columns that rows have beyond their features: none."""
-        return 0
-
-    @property
-    def whitens(self) -> bool:
-        """Whether weights have to be turned into those for plain rows."""
-        return True
-
-    @property
-    def plain(self) -> None:
-        """What rows are brought to when weights are those for plain rows."""
-        return
+    n_more, whitens, plain = 0, True, None  # as :class:`CosineMap` has them
 
     def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
@@ -165,8 +152,7 @@ class CosineMap:
         if self.basis is None:
             out[:, :d] = x
         else:
-            out[:, :d] = product(x, self.basis.rotation)
-            out[:, :d] -= self.basis.shift
+            self.basis.apply(x, out[:, :d])
         more = out[:, d:]
         more[:] = product(x, self.projection[:-2])
         more += self.projection[-2]

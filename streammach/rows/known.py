@@ -33,7 +33,7 @@ class KnownFeatures:
 
     def ids_of(self, names: Names) -> NDArray[np.int32]:
         """Return ids int32 (n,) of features as listed or as a column was called; -1 for none."""
-        return self._with_hats(self.index.ids_of(names.offsets, names.data), names.raw)
+        return self._with_hats(self.index.ids_of(names), names.raw)
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the same of a list of str or bytes, or raise DataError if it is none."""

@@ -105,14 +105,14 @@ class Names(Texts):
         """Return each name's id here, int32 (n,), or -1; StoreError if one is here twice."""
         if self.same_as(other):
             return np.arange(len(other), dtype=np.int32)
-        return self.index().ids_of(other.offsets, other.data)
+        return self.index().ids_of(other)
 
     def labels_of(self, other: Names, index: NameIndex | None = None) -> NDArray[np.int32]:
         """Return ids of labels as :meth:`ids_of` does; two truth values, in lower case or not.
 
         Who asks several times gives the index of these names.
         """
-        ids = self.ids_of(other) if index is None else index.ids_of(other.offsets, other.data)
+        ids = (self if index is None else index).ids_of(other)
         own = {self.raw(i).lower(): i for i in range(len(self))} if len(self) <= 2 else {}
         if own and own.keys() <= {b"true", b"false"}:
             left = np.flatnonzero(ids < 0).tolist()
@@ -121,7 +121,7 @@ class Names(Texts):
 
     def index(self) -> NameIndex:
         """Return what finds these names, made anew; StoreError if one is here twice."""
-        return NameIndex(self.offsets, self.data)
+        return NameIndex(self)
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ class ClassNames:
 class NameIndex:
     """Finds the ids of names in a list. Threads may share it: nothing in it changes."""
 
-    def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
-        slots = np.full((capacity_for(len(offsets) - 1), 2), EMPTY, np.uint64)
-        none = np.zeros(0, np.int32)
-        self._table = NameTable(slots, offsets, none, pad_bytes(data), np.zeros(2, np.int64))
+    def __init__(self, names: Texts) -> None:
+        slots = np.full((capacity_for(len(names)), 2), EMPTY, np.uint64)
+        none, data = np.zeros(0, np.int32), pad_bytes(names.data)
+        self._table = NameTable(slots, names.offsets, none, data, np.zeros(2, np.int64))
         if not index_all(self._table):
             raise StoreError("damaged: a name is there twice")
 
@@ -161,9 +161,10 @@ class NameIndex:
         """Return the bytes of an index of so many names of so many bytes."""
         return SLOT_BYTES * capacity_for(n_names) + n_bytes + PADDING
 
-    def ids_of(self, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def ids_of(self, other: Texts) -> NDArray[np.int32]:
         """Return the id of each name of another list, int32 (n,), or -1."""
-        return self._find(offsets, pad_bytes(data))
+        data, offsets = pad_bytes(other.data), other.offsets
+        return find_names(self._table, data, offsets[:-1], offsets[1:])
 
     def ids(self, names: Sequence[str | bytes]) -> NDArray[np.int32]:
         """Return the id of each of some names, int32 (n,), or -1."""
@@ -176,10 +177,8 @@ class NameIndex:
         else:
             raws = [n if isinstance(n, bytes) else n.encode(*UTF8) for n in names]
             ends, raw = [0, *itertools.accumulate(map(len, raws))], b"".join([*raws, ROOM])
-        return self._find(np.array(ends, np.int64), np.frombuffer(raw, np.uint8))
-
-    def _find(self, offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> NDArray[np.int32]:
-        return find_names(self._table, text, offsets[:-1], offsets[1:])
+        offsets = np.array(ends, np.int64)
+        return find_names(self._table, np.frombuffer(raw, np.uint8), offsets[:-1], offsets[1:])
 
 
 def values_of(raws: list[bytes], kind: str) -> list[Label]:

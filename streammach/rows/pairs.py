@@ -131,25 +131,16 @@ class CountWeights(PairTable):
 
     def with_classes(self, new: ClassPairs) -> CountWeights:
         """Return the weights with more classes, whose ids come next."""
-        k, n = self.n_classes, len(new.base)
-        spread = self.wide_of[new.features] >= 0
-        more = np.zeros((len(self.wide), n), np.int16)
-        more[self.wide_of[new.features[spread]], new.classes[spread]] = new.gains[spread]
-        order = np.lexsort((new.classes[~spread], new.features[~spread]))
-        features, classes, gains = (
-            a[~spread][order] for a in (new.features, new.classes, new.gains)
-        )
-        where = self.starts[features + 1]  # behind each list: new ids are larger
-        lengths = np.diff(self.starts) + np.bincount(features, minlength=self.n_features)
+        order = np.lexsort((new.classes, new.features))
+        ids = (self.n_classes + new.classes[order]).astype(np.int32)
+        pairs = replace(new, features=new.features[order], classes=ids, gains=new.gains[order])
         return replace(
-            self, starts=ends(lengths), gains=np.insert(self.gains, where, gains),
-            classes=np.insert(self.classes, where, (k + classes).astype(np.int32)),
-            wide=np.concatenate([self.wide, more], axis=1),
+            self, wide=np.pad(self.wide, ((0, 0), (0, len(new.base)))),
             base=np.concatenate([self.base, new.base]),
             log_values=np.concatenate([self.log_values, new.log_values]),
-        )  # fmt: skip
+        ).with_pairs(pairs)  # fmt: skip
 
-    def with_pairs(self, more: NamePairs) -> CountWeights:
+    def with_pairs(self, more: ClassPairs | NamePairs) -> CountWeights:
         """Return the weights with more pairs, whose gains are added to those that are there."""
         row: NDArray[Any] = self.wide_of[more.features]
         spread, wide = row >= 0, self.wide.copy()

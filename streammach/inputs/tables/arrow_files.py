@@ -33,7 +33,7 @@ class ArrowFile(BatchTable):
         super().__init__(options)
         self.path, self.form = path, form
         arrow()
-        with self._errors():
+        with self.errors():
             schema = self._schema()
             self._names = distinct(list(schema.names), path)
             self.index = _index_of(schema)
@@ -53,19 +53,18 @@ class ArrowFile(BatchTable):
         self, columns: Collection[str] | None, *, head: bool = False
     ) -> Iterator[tuple[Any, int]]:
         chosen = [name for name in self._names if columns is None or name in set(columns)]
-        with self._errors():
-            for batch, n_read in self._batches(chosen):
-                check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
-                check_buffers(batch, self.path)
-                for first in range(0, batch.num_rows, SLICED_ROWS):
-                    yield batch.slice(first, SLICED_ROWS), n_read
+        for batch, n_read in self._batches(chosen):
+            check_stored(batch.num_rows, self.n_bytes, self.path, "a batch of rows")
+            check_buffers(batch, self.path)
+            for first in range(0, batch.num_rows, SLICED_ROWS):
+                yield batch.slice(first, SLICED_ROWS), n_read
 
     def reading_bytes(self) -> ReadingBytes:
         piece, whole = super().reading_bytes()
-        with self._errors():
+        with self.errors():
             return ReadingBytes(piece, whole + self._batch_bytes())
 
-    def _errors(self) -> AbstractContextManager[None]:
+    def errors(self) -> AbstractContextManager[None]:
         pa = arrow()
         damaged = (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowMemoryError, ValueError,
                    LookupError, EOFError)  # fmt: skip

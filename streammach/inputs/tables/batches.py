@@ -58,17 +58,18 @@ class BatchTable(Table):
     def pieces(self, begin: Place = START) -> Iterator[BatchPiece]:
         """Yield the rows in their order, in pieces of about a megabyte."""
         first = 0
-        for batch, n_read in join_small_batches(self.batches(self.recipe.names)):
-            for rows, size in cut_batch(batch):
-                end = first + rows.n_rows
-                if first < begin.at < end:
-                    raise ChangedError("what was read before is not there", path=self.path)
-                if first >= begin.at:
-                    yield BatchPiece(
-                        rows=rows, first_row=first, end=Place(end), n_read=n_read,
-                        large=self.large_piece(rows, size),
-                    )  # fmt: skip
-                first = end
+        with self.errors():
+            for batch, n_read in join_small_batches(self.batches(self.recipe.names)):
+                for rows, size in cut_batch(batch):
+                    end = first + rows.n_rows
+                    if first < begin.at < end:
+                        raise ChangedError("what was read before is not there", path=self.path)
+                    if first >= begin.at:
+                        large = self.large_piece(rows, size)
+                        yield BatchPiece(
+                            rows=rows, first_row=first, end=Place(end), n_read=n_read, large=large
+                        )
+                    first = end
 
     def large_piece(self, rows: Any, size: int) -> LargePiece | None:
         """Return what rows of so many bytes take, where these are more than usual."""

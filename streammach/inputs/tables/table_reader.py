@@ -35,6 +35,7 @@ from streammach.inputs.tokenizers import changes_of
 from streammach.options.recipe import CHARS, MISSING, Column, Recipe
 from streammach.options.types import Multilabel
 from streammach.rows.arrays import MOST_IMPORTANCE
+from streammach.rows.layouts import ends
 from streammach.rows.names import MAX_NAMESPACES
 from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
@@ -42,7 +43,6 @@ from streammach.system.errors import clean
 from streammach.system.forks import ForkSafeLock
 from streammach.system.simd import PADDING
 
-ROW_BYTES, ROW_WORDS = 1 << 16, 1 << 12  # of a row: for a longer one room is made anew
 LARGEST = 30.0  # a number that is scaled
 USUAL = 1e-30  # in place of 0: a value of 0 is none, and each row has all numbers of a list
 NO_LABEL = "there is no label"
@@ -85,7 +85,6 @@ class TableReader(RowReader[Any]):
         self._counts = counts or TableCounts()
         self._lines: NDArray[np.int64] | None = None  # of the rows of the present piece
         self._changes = changes_of(recipe)
-        self._scratch = self._scratch_for(ROW_BYTES, ROW_WORDS)
 
     def read(self, piece: Any) -> PieceRows:
         rows = self._rows_of(piece)
@@ -247,12 +246,11 @@ class TableReader(RowReader[Any]):
 
     def _parse(self, frame: Frame) -> Parsed:
         """Return the rows with their features; names that are new are taken in where they may."""
-        words = self._vocabulary
+        words, (names, fixed) = self._vocabulary, self._known_names
         every, longest, n_bytes, n_words = (int(n) for n in count_needs(frame))
-        scratch = self._scratch
-        n_bytes += int(scratch.fixed[-1, 1]) if len(scratch.fixed) else 0
-        if n_bytes > len(scratch.text) or n_words > len(scratch.words):
-            scratch = self._scratch_for(n_bytes, n_words)
+        text = np.empty(len(names) + n_bytes + PADDING, np.uint8)
+        text[: len(names)] = names
+        scratch = Scratch(text, np.empty((n_words, 2), np.int64), fixed)
         labels = int(frame.offsets[-1, -1] - frame.offsets[-1, 0])
         out = room_for(len(frame.bad), 0, labels)._replace(
             features=np.empty(every, np.int32), values=np.empty(every, np.float32),
@@ -268,19 +266,16 @@ class TableReader(RowReader[Any]):
                 words.grow()
         return out
 
-    def _scratch_for(self, n_bytes: int, n_words: int) -> Scratch:
-        """Return room for a row, with the names in it that are known beforehand."""
+    @cached_property
+    def _known_names(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The names that are known beforehand, one behind the other, and ``Scratch.fixed``."""
         names: list[bytes] = []  # in the order in which columns refer to them
         for column in self._recipe.columns:
             plain = column.role == "number" and not column.edges
             own = [b"%d" % i for i in range(column.n_number_features)]
             names += [column.name.encode()] if plain else own
-        fixed, ends = b"".join(names), np.cumsum([0, *map(len, names)])
-        text = np.empty(max(n_bytes, len(fixed)) + PADDING, np.uint8)
-        text[: len(fixed)] = np.frombuffer(fixed, np.uint8)
-        return Scratch(
-            text, np.empty((n_words, 2), np.int64), np.stack([ends[:-1], ends[1:]], axis=1)
-        )
+        places = ends([*map(len, names)])
+        return np.frombuffer(b"".join(names), np.uint8), np.stack([places[:-1], places[1:]], axis=1)
 
     def _bad_row(self, cell: BadCell, first_row: int) -> BadRow:
         text = clean(cell.text, 60)

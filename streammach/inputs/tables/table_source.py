@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,10 @@ class Table(Source[Any]):
     @abstractmethod
     def first_rows(self) -> Iterable[TableRows]:
         """Yield the rows from its start on, some at a time, or raise DataError or DiskError."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Return what turns errors of a library that reads it into DataError and DiskError."""
+        return nullcontext()
 
     def rows_of(self, piece: Any) -> TableRows:
         """Return the rows of a piece, as they are looked at by their columns; note their names."""
@@ -122,9 +127,10 @@ def recipe_for(tables: Sequence[Table]) -> Recipe:
     head, told = Head(), tables[0]
     for table in tables:
         before = head.n_rows
-        for rows in table.first_rows():
-            if head.take(rows):
-                break
+        with table.errors():
+            for rows in table.first_rows():
+                if head.take(rows):
+                    break
         told = table if not before and head.n_rows else told
         if head.full:
             break

@@ -74,17 +74,6 @@ def namespace_head(text: Array, p: int, spaces: NameTable, add: bool) -> Any:
     return space, scale, p, parsed.MANY_SPACES if add and space >= MAX_NAMESPACES else parsed.OK
 
 
-@kernel(fastmath=False, inner=True)
-def label_of_row(text: Array, start: int, end: int, table: NameTable, add: bool) -> Any:
-    """Return the id of a label, -1 if it is unknown and not added, -2 if the table is full."""
-    size = end - start
-    state = hash_name(text, start, size, NO_SPACE)
-    if add:
-        found = find_or_add(table, text, start, size, NO_SPACE, state)
-        return found if found >= 0 else -2
-    return find(table, text, start, size, NO_SPACE, state)[0]
-
-
 @kernel(fastmath=False)
 def refuse_row(state: Array, reason: int, start: int, end: int) -> Any:
     """Say why a row is bad and where, in ``Parsed.state``; return BAD."""
@@ -227,29 +216,30 @@ def features_of_row(
 
 
 @kernel(fastmath=False, inner=True)
-def labels_of_row(
+def append_labels(
     text: Array, start: int, end: int, out: Parsed, table: NameTable, add: bool
 ) -> Any:
-    """Look up the labels of a row; return the first one, -1 without any, -2: the table is full."""
-    # Those of lists stand between commas. They are taken with the row: ``out.label_starts`` says
-    # where they end.
-    label, row, split = np.int64(-1), out.state[parsed.ROWS], out.state[parsed.SPLIT] != 0
-    first = m = out.label_starts[row]
+    """Look up labels of the row that is read; return whether the table has room for them."""
+    # Labels of lists stand between commas. ``out.label_starts`` says where those of the row end.
+    row, split = out.state[parsed.ROWS], out.state[parsed.SPLIT] != 0
     while start < end:
         stop = end
         if split:
             stop = start
             while stop < end and text[stop] != parsed.COMMA:
                 stop += 1
-        found = np.int64(label_of_row(text, start, stop, table, add))
-        if found == -2:
-            return found
-        label = found if m == first else label
-        out.label_ids[m] = found
-        m += 1
+        size = stop - start
+        state = hash_name(text, start, size, NO_SPACE)
+        if add:
+            label = find_or_add(table, text, start, size, NO_SPACE, state)
+            if label < 0:
+                return False
+        else:
+            label = find(table, text, start, size, NO_SPACE, state)[0]
+        out.label_ids[out.label_starts[row + 1]] = label
+        out.label_starts[row + 1] += 1
         start = stop + 1
-    out.label_starts[row + 1] = m
-    return label
+    return True
 
 
 @kernel(fastmath=False, inner=True)
@@ -270,8 +260,8 @@ def ask_for_long_names(out: Parsed, n_values: int, names: NameTable) -> None:
 
 @kernel(fastmath=False, inner=True)
 def take_row(
-    text: Array, line: int, label: int, importance: float, n_values: int, first_hard: int,
-    out: Parsed, names: NameTable, add_names: bool,
+    text: Array, line: int, importance: float, n_values: int, first_hard: int, out: Parsed,
+    names: NameTable, add_names: bool,
 ) -> Any:  # fmt: skip
     """Look up the names of a row that was read, and take it; return DONE, or GROW: a table is full.
 
@@ -284,14 +274,13 @@ def take_row(
         The text.
     line : int
         Where the row's line starts.
-    label : int
-        Its first label, -1 without any; all of them are in `out` already.
     importance : float
         Its importance.
     n_values, first_hard : int
         Its values, and the numbers before it that need Python's own rounding.
     out, names, add_names : Parsed, NameTable, bool
-        What :class:`streammach.inputs.formats.registry.Parser` is given.
+        What :class:`streammach.inputs.formats.registry.Parser` is given; `out` with the labels of
+        the row.
     """
     n, first_value = out.state[parsed.ROWS], out.state[parsed.VALUES]
     mask = np.uint64(names.slots.shape[0] - 1)
@@ -337,12 +326,14 @@ def take_row(
         if is_hard:
             hard += 1
     out.state[parsed.HARD] = kept_hard
-    out.classes[n], out.importance[n], out.places[n] = label, importance, line
+    labels, end = out.label_starts[n], out.label_starts[n + 1]
+    out.classes[n] = out.label_ids[labels] if labels < end else -1
+    out.importance[n], out.places[n] = importance, line
     out.tags[n, 0], out.tags[n, 1] = out.state[parsed.TAG_FROM], out.state[parsed.TAG_TO]
     out.indptr[n + 1] = kept
     out.state[parsed.ROWS], out.state[parsed.VALUES] = n + 1, kept
-    out.state[parsed.LABELS] = out.label_starts[n + 1]
-    if out.label_starts[n + 1] != out.label_starts[n] + 1:
+    out.state[parsed.LABELS] = end
+    if end != labels + 1:
         out.state[parsed.LISTED] = 1
     out.state[parsed.UNKNOWN] += n_values - (kept - first_value)
     out.state[parsed.LINE] += 1

@@ -14,9 +14,9 @@ import numpy as np
 
 from streammach.inputs.formats import parsed
 from streammach.inputs.formats.features import (
+    append_labels,
     features_of_row,
     first_bad_label,
-    labels_of_row,
     take_row,
 )
 from streammach.inputs.formats.parsed import Parsed, TextHeader
@@ -152,10 +152,10 @@ def read_lines(
         if code == parsed.DONE and out.state[parsed.DROP] and np.float32(importance) == 0:
             leave_row_out(text, line, hard, out)
         elif code == parsed.DONE:
-            label = labels_of_row(text, start, stop, out, labels, add_labels)
-            code = parsed.GROW
-            if label != -2:
-                code = take_row(text, line, label, importance, n, hard, out, names, add_names)
+            row, code = out.state[parsed.ROWS], parsed.GROW
+            out.label_starts[row + 1] = out.label_starts[row]
+            if append_labels(text, start, stop, out, labels, add_labels):
+                code = take_row(text, line, importance, n, hard, out, names, add_names)
         if code != parsed.DONE:
             out.state[parsed.HARD] = hard
             return code, line

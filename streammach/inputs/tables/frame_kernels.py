@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.inputs.formats import parsed
-from streammach.inputs.formats.features import label_of_row, take_row
+from streammach.inputs.formats.features import append_labels, take_row
 from streammach.inputs.formats.parsed import Parsed
 from streammach.rows.name_table import LARGEST, NameTable, mix, slot_of, start_state
 from streammach.rows.names import MAX_NAME
@@ -282,22 +282,6 @@ def features_of_cells(frame: Frame, row: int, scratch: Scratch, out: Parsed, slo
     return n
 
 
-@kernel(fastmath=False, inner=True)
-def labels_of_cells(frame: Frame, row: int, out: Parsed, labels: NameTable, add: bool) -> Any:
-    """Look up the labels of a row; return the first one, -1 without any, -2: the table is full."""
-    label, m = np.int64(-1), out.label_starts[out.state[parsed.ROWS]]
-    first = frame.offsets[-1, row]
-    for i in range(first, frame.offsets[-1, row + 1]):
-        found = np.int64(label_of_row(frame.data, frame.starts[i], frame.stops[i], labels, add))
-        if found == -2:
-            return found
-        label = found if i == first else label
-        out.label_ids[m] = found
-        m += 1
-    out.label_starts[out.state[parsed.ROWS] + 1] = m
-    return label
-
-
 @kernel()
 def read_rows(
     frame: Frame, row: int, scratch: Scratch, out: Parsed, labels: NameTable, names: NameTable,
@@ -328,15 +312,15 @@ def read_rows(
         if frame.bad[row]:
             row += 1
             continue
-        label = labels_of_cells(frame, row, out, labels, add_labels)
-        if label == -2:
-            return parsed.GROW, row
-        n = features_of_cells(frame, row, scratch, out, names.slots)
         number, hard = out.state[parsed.ROWS], out.state[parsed.HARD]
+        out.label_starts[number + 1] = out.label_starts[number]
+        for i in range(frame.offsets[-1, row], frame.offsets[-1, row + 1]):
+            start, stop = frame.starts[i], frame.stops[i]
+            if not append_labels(frame.data, start, stop, out, labels, add_labels):
+                return parsed.GROW, row
+        n = features_of_cells(frame, row, scratch, out, names.slots)
         unknown = out.state[parsed.UNKNOWN]
-        code = take_row(
-            scratch.text, row, label, frame.importance[row], n, hard, out, names, add_names
-        )
+        code = take_row(scratch.text, row, frame.importance[row], n, hard, out, names, add_names)
         if code != parsed.DONE:
             return code, row
         out.places[number] = out.state[parsed.UNKNOWN] - unknown

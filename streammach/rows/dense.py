@@ -174,6 +174,5 @@ def laid_out(rows: RowBlock, width: int, waves: CosineMap | None) -> NDArray[np.
     return out
 
 
-RowMap = (
-    WhiteningMap | CosineMap
-)  # what dense rows are brought to before they are multiplied with weights
+# what dense rows are brought to before they are multiplied with weights
+RowMap = WhiteningMap | CosineMap

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ class ArrowRows(TableRows):
 
     def __init__(self, batch: Any) -> None:
         self.batch, self.n_rows, self.names = batch, batch.num_rows, list(batch.schema.names)
-        self._places = {name: i for i, name in enumerate(self.names)}
 
     def strings(self, name: str) -> Cells:
         return texts_of(self._column(name))
@@ -81,15 +81,15 @@ class ArrowRows(TableRows):
             return [dict(v) if as_dict and isinstance(v, list) else v for v in found]
         return _strings(column.cast("string") if types.is_decimal(column.type) else column)
 
-    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
+    def lists(self, name: str) -> Cells:
         types, column = arrow().types, self._column(name)
         if not is_of(column.type, *LISTS):
-            return texts_of(column), np.zeros(self.n_rows, np.bool_)
+            return texts_of(column)
         if types.is_nested(column.type.value_type):
             return super().lists(name)
         items = texts_of(column.flatten())
-        items.offsets = items.offsets[ends(_lengths(column, 0))]
-        return items, _there(column)
+        offsets = items.offsets[ends(_lengths(column, 0))]
+        return replace(items, offsets=offsets, listed=_there(column))
 
     def vectors(self, name: str, width: int) -> Cells:
         types, column = arrow().types, self._column(name)
@@ -105,8 +105,8 @@ class ArrowRows(TableRows):
         return Cells.of_numbers(out)
 
     def _column(self, name: str) -> Any:
-        place = self._places.get(name)
-        if place is None:
+        place = self.batch.schema.get_field_index(name)
+        if place < 0:
             return arrow().nulls(self.n_rows)
         column = self.batch.column(place)
         try:

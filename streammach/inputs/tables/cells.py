@@ -6,7 +6,7 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,6 +57,7 @@ class Cells:
     # float64 (n, w) or None: the numbers of each row, where these are what is read; NaN for none
     numbers: NDArray[np.float64] | None = None
     wrong: list[BadCell] = field(default_factory=list)  # cells that cannot be read
+    listed: NDArray[np.bool_] | bool = False  # bool (n,), or one for all: which cells are lists
 
     @property
     def n_rows(self) -> int:
@@ -183,16 +184,16 @@ class TableRows(ABC):
             out[row] = value
         return Cells.of_numbers(out, wrong)
 
-    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
-        """Return the cells of a column as strings, several or one; whether they were lists."""
+    def lists(self, name: str) -> Cells:
+        """Return the cells of a column as strings, several or one."""
         texts: list[Sequence[bytes]] = []
         wrong: list[BadCell] = []
-        listed = np.zeros(self.n_rows, np.bool_)
-        for row, value in enumerate(self.values(name)):
-            listed[row] = isinstance(value, Listed)
+        values = self.values(name)
+        listed = [isinstance(value, Listed) for value in values]
+        for row, value in enumerate(values):
             items = value if listed[row] else (value,)
             texts.append([t for item in items for t in _item_of(row, item, wrong)])
-        return Cells.of(texts, wrong=wrong), listed
+        return replace(Cells.of(texts, wrong=wrong), listed=np.array(listed, np.bool_))
 
     def pairs(self, name: str) -> Cells:
         """Return the cells of a column, dictionaries or lists of pairs, as names with values."""
@@ -254,11 +255,9 @@ class CellRows(TableRows):
     def numbers(self, name: str) -> Cells:
         return parsed_numbers(self._columns[name])
 
-    def lists(self, name: str) -> tuple[Cells, NDArray[np.bool_]]:
+    def lists(self, name: str) -> Cells:
         cells = self._columns[name]
-        if (cells.data[cells.starts] == ord("[")).any():
-            return super().lists(name)
-        return cells, np.zeros(self.n_rows, np.bool_)
+        return super().lists(name) if (cells.data[cells.starts] == ord("[")).any() else cells
 
 
 def strings_of(values: Sequence[Any]) -> Cells:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -46,7 +47,7 @@ def cells_of(rows: TableRows, column: Column, wrong: Wrong) -> Cells:
     if column.role == "number":
         cells = rows.numbers(column.name)
     elif column.role == "names":
-        cells, _ = rows.lists(column.name)
+        cells = rows.lists(column.name)
     elif column.role == "pairs":
         cells = rows.pairs(column.name)
     elif column.role == "vector":
@@ -85,12 +86,12 @@ def too_long(cells: Cells, *, text: bool = False) -> list[BadCell]:
     return [BadCell(int(rows[i]), reason, cells.item(int(i))[:80]) for i in long]
 
 
-def split(cells: Cells, separator: bytes) -> tuple[Cells, NDArray[np.bool_]]:
-    """Return what stands between separators, blanks around it aside; that these are lists."""
+def split(cells: Cells, separator: bytes) -> Cells:
+    """Return what stands between separators, blanks around it aside, as lists."""
     texts: list[list[bytes]] = [[] for _ in range(cells.n_rows)]
     for i, row in enumerate(cells.rows.tolist()):
         texts[row] += [part.strip() for part in cells.item(i).split(separator)]
-    return Cells.of(texts, wrong=cells.wrong), np.ones(cells.n_rows, np.bool_)
+    return replace(Cells.of(texts, wrong=cells.wrong), listed=True)
 
 
 def join_cells(

@@ -188,29 +188,30 @@ class TableReader(RowReader[Any]):
         name = self._recipe.label
         if name is None or name in self._absent:
             return Cells.none(rows.n_rows)
-        cells, listed = self._lists(rows, name, wrong)
+        cells = self._lists(rows, name, wrong)
         several = np.diff(cells.offsets)
         if self._multilabel == "off":
             note(wrong, name, [BadCell(int(r), SEVERAL) for r in np.flatnonzero(several > 1)])
         if self._label_needed and self._multilabel != "on":
-            none = (several == 0) & ~(listed & (self._multilabel == "auto"))
+            may_be_empty = self._multilabel == "auto" and cells.listed
+            none = (several == 0) & np.logical_not(may_be_empty)
             note(wrong, name, [BadCell(int(row), NO_LABEL) for row in np.flatnonzero(none)])
         return cells
 
-    def _lists(self, rows: TableRows, name: str, wrong: Wrong) -> tuple[Cells, NDArray[np.bool_]]:
-        """Return labels or their names, and whether the cells were lists."""
-        cells, listed = rows.lists(name)
+    def _lists(self, rows: TableRows, name: str, wrong: Wrong) -> Cells:
+        """Return labels or their names."""
+        cells = rows.lists(name)
         if self._recipe.separator is not None:
-            cells, listed = split(cells, self._recipe.separator.encode())
+            cells = split(cells, self._recipe.separator.encode())
         note(wrong, name, [*cells.wrong, *too_long(cells)])
-        return cells, listed
+        return cells
 
     def _label_names(self, labels: Cells, rows: TableRows, wrong: Wrong) -> NamedLabels:
         """Return what labels are called: a row's one by all names there, each of several by one."""
         name = self._recipe.label_names
         if name is None or name in self._absent:
             return {}
-        cells, _ = self._lists(rows, name, wrong)
+        cells = self._lists(rows, name, wrong)
         several, found, own = np.diff(labels.offsets), np.diff(cells.offsets), cells.rows
         odd = np.flatnonzero((several != 1) & (found != several) & (found > 0))
         note(wrong, name, [BadCell(int(row), UNLIKE) for row in odd])

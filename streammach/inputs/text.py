@@ -27,7 +27,7 @@ from streammach.inputs.identity import ChangedError, Fingerprint, name_of
 from streammach.inputs.source import START, LargePiece, Piece, PieceRows, Place, RowReader, Source
 from streammach.options.types import Multilabel
 from streammach.rows.block import RowBlock
-from streammach.rows.texts import Texts, copy_texts
+from streammach.rows.texts import Texts
 from streammach.rows.vocabulary import Vocabulary
 from streammach.system.errors import DataError, clean
 from streammach.system.files.raw_text import MAX_LINE, RawFile, is_piped, text_errors
@@ -336,15 +336,5 @@ def _take_block(
     earlier = np.searchsorted([row.before for row in bad], np.arange(n), "right")
     earlier += np.searchsorted(left[:, 0], places)
     listed = bool(out.state[parsed.LISTED] and out.state[parsed.SPLIT])
-    tags = _tags(text, out.tags[:n])
+    tags = Texts.of_spans(text, out.tags[:n, 0], out.tags[:n, 1])
     return block_of(out, places, np.arange(n) + earlier, tags, listed=listed)
-
-
-def _tags(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> Texts | None:
-    """Return the tags of rows, which start and end where `spans` int64 (n, 2) says."""
-    ends = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])])
-    if not ends[-1]:
-        return None
-    data = np.empty(int(ends[-1]), np.uint8)
-    copy_texts(text, spans[:, 0], ends, data)
-    return Texts(ends, data)

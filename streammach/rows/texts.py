@@ -31,6 +31,16 @@ class Texts:
         return Texts(ends([*map(len, raws)]), np.frombuffer(b"".join(raws), np.uint8))
 
     @staticmethod
+    def of_spans(
+        data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> Texts:
+        """Return copies of the strings that start and stop at places int64 (n,) of some bytes."""
+        offsets = ends(stops - starts)
+        out = np.empty(int(offsets[-1]), np.uint8)
+        copy_texts(np.asarray(data), starts, offsets, out)
+        return Texts(offsets, out)
+
+    @staticmethod
     def concat(parts: Sequence[Texts]) -> Texts:
         """Return the strings of all parts, one after the other."""
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -49,11 +59,8 @@ class Texts:
 
     def take(self, chosen: NDArray[np.int64]) -> Self:
         """Return copies of the chosen strings, in that order."""
-        starts = self.offsets[:-1][chosen]
-        offsets = ends(self.offsets[1:][chosen] - starts)
-        data = np.empty(int(offsets[-1]), np.uint8)
-        copy_texts(np.asarray(self.data), starts, offsets, data)
-        return replace(self, offsets=offsets, data=data)
+        found = Texts.of_spans(self.data, self.offsets[:-1][chosen], self.offsets[1:][chosen])
+        return replace(self, offsets=found.offsets, data=found.data)
 
     def raws(self, ids: NDArray[Any] | None = None) -> list[bytes]:
         """Return the strings, or those with some ids int (n,)."""

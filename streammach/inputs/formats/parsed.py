@@ -126,5 +126,5 @@ def block_of(
     return RowBlock(
         indptr=out.indptr[: n + 1], features=out.features[:nnz], values=out.values[:nnz],
         classes=out.classes[:n], importance=out.importance[:n], places=places, numbers=numbers,
-        tags=tags,
+        tags=tags if tags is not None and tags.text_bytes else None,
     ).with_labels(labels)  # fmt: skip

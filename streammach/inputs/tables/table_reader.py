@@ -109,7 +109,7 @@ class TableReader(RowReader[Any]):
         frame.bad[left] = True
         out = self._parse(frame)
         good = np.flatnonzero(~frame.bad)
-        tags = None if tags is None or not tags.text_bytes else tags.take(good)
+        tags = None if tags is None else tags.take(good)
         several = self._multilabel == "auto" and bool(out.state[parsed.LISTED])
         listed = self._multilabel == "on" or several
         good, left = numbers[good], numbers[left]

@@ -99,6 +99,8 @@ class LabelLists:
         """Return the lists with rising ids, none twice: weights of the same one are added up."""
         rows = self.rows
         keys = (rows << 32) + self.classes  # an unknown class is the last number before its row's
+        if (keys[1:] > keys[:-1]).all():  # as matrices often have them
+            return self
         order = None if self.weights is None else np.argsort(keys, kind="stable")
         keys = np.sort(keys) if order is None else keys[order]
         new = np.ones(len(keys), np.bool_)

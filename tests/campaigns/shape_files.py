@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 SEED = 0
+LONGEST = 1_000_000  # items of a list in JSON: of more than 1,048,576 values a row is refused
 N, WORDS, ITEMS = 300, 1_150_000, 1_500_000  # of large rows: small ones, words, items of the large
 
 
@@ -143,7 +144,7 @@ def features(n=ITEMS, name="f{}"):
 
 
 def items():
-    return json.dumps({"label": "a", "x": [f"n{i % 1000}" for i in range(ITEMS)]})
+    return json.dumps({"label": "a", "x": [f"n{i % 1000}" for i in range(LONGEST)]})
 
 
 def table(folder, name, cells, **written):

@@ -81,7 +81,7 @@ def done(name, more, source, folder, memory):
     found = []
     for command in ("convert",) if more["large"] else COMMANDS:
         trial = {"shape": name, "command": command}
-        trial |= tried([command, *given[command]], folder, memory, most=1 + more["large"])
+        trial |= tried([command, *given[command]], folder, memory, most=1 + 2 * more["large"])
         print(json.dumps(trial), flush=True)
         found.append(trial)
         if trial["code"] and command in ("convert", "train"):

@@ -179,6 +179,7 @@ def test_packed_text_is_what_it_holds_or_is_refused(tmp_path):
         st.integers(0, 1 << 16),
     )  # fmt: skip
     def check(data, harm, where):
+        assume(data[:2] not in (b"\xff\xfe", b"\xfe\xff"))  # as above
         whole = gzip.compress(data, 1, mtime=0)
         at = where % len(whole)
         harmed = {

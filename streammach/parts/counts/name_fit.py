@@ -68,8 +68,7 @@ def weigh_names(
         training.begin_stage(NAMES)
         tried = [_times(find(), 1.0, times, unseen) for times in (TIMES[0], TIMES[-1])]
         tops = [ranking(rows, CANDIDATES), *(rank_with(one)(rows, CANDIDATES) for one in tried)]
-        ids = np.concatenate([top[0] for top in tops], axis=1)
-        return _fit(rows, tops, _add_up_names(rows, find(), ids, data.n_classes), unseen)
+        return _fit(rows, tops, find(), unseen)
 
     fit = training.findings.once("names", NameFit, fit_weight)
     if not fit.weight:
@@ -86,16 +85,16 @@ def _times(pairs: NamePairs, weight: float, times: float, unseen: NDArray[np.boo
 
 
 def _fit(
-    rows: RowBlock, tops: Sequence[Top], own: NDArray[np.float32], unseen: NDArray[np.bool_]
+    rows: RowBlock, tops: Sequence[Top], pairs: NamePairs, unseen: NDArray[np.bool_]
 ) -> NameFit:
     """Return the largest weights that are as good as the best ones, by the first classes of rows.
 
     `tops` are these without names, then with the first and the last of :data:`TIMES` as often what
-    names add to them, `own`. Labels of few rows gain most by a name, and few of the rows that
+    names add, `pairs`. Labels of few rows gain most by a name, and few of the rows that
     decide have them.
     """
     ids = np.concatenate([top[0] for top in tops], axis=1)
-    new = unseen[ids]
+    own, new = _add_up_names(rows, pairs, ids, len(unseen)), unseen[ids]
     had = np.repeat((0.0, TIMES[0], TIMES[-1]), [top[0].shape[1] for top in tops])
     in_top = np.minimum(np.where(new, had, had > 0) * own, MOST_GAIN * STEP)
     without = np.concatenate([top[1] for top in tops], axis=1) - in_top

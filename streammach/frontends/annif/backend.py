@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 import annif.backend
 import msgspec
 from annif import exception
-from annif.backend.backend import AnnifBackend
+from annif.backend.backend import AnnifLearningBackend
 from annif.suggestion import SubjectSuggestion, SuggestionBatch
 from annif.util import boolean
 
 from streammach.model.model import Model
 from streammach.system.errors import Interrupted, StreammachError, clean
-from streammach.system.files.destinations import Destination, known_by_start
+from streammach.system.files.destinations import Destination, known_by_start, not_regular
 from streammach.system.files.raw_text import text_lines
 from streammach.training.trainer import train
 
@@ -31,7 +32,7 @@ no:norwegian pl:polish pt:portuguese ro:romanian ru:russian sr:serbian st:sesoth
 ta:tamil tr:turkish yi:yiddish"""
 
 
-class StreammachBackend(AnnifBackend):  # type: ignore[misc]  # without types
+class StreammachBackend(AnnifLearningBackend):  # type: ignore[misc]  # without types
     """A backend whose training keeps to a memory budget."""
 
     name = "streammach"
@@ -48,16 +49,38 @@ class StreammachBackend(AnnifBackend):  # type: ignore[misc]  # without types
                 self._model = Model.load(path)
 
     def _train(self, corpus: Any, params: Params, jobs: int = 0) -> None:
-        path, ours = Path(self.datadir, ROWS), known_by_start(MARK, "it has no rows of a project")
-        if corpus == "cached" and not path.exists():
-            raise self._error(exception.NotSupportedException, "no rows are kept: give documents")
         options = self._read_options(params, jobs)
         with self._report_errors():
+            place = self._find_rows(kept=corpus == "cached")
             if corpus != "cached":
-                Destination(path, ours, force=True).write(self._encode_rows(corpus.documents))
-            rows = (list(map(msgspec.json.decode, lines)) for lines in text_lines(path) if lines)
-            with train(rows, "subjects", text="text", **options) as run:
-                run.model.save(Path(self.datadir, MODEL), force=True)
+                place.write(self._encode_rows(corpus.documents))
+            self._fit(place.path, options)
+
+    def _learn(self, corpus: Any, params: Params) -> None:
+        """Train anew, on the documents that were kept and on these, which then are, too."""
+        options = self._read_options(params, 0)
+        with self._report_errors():
+            place = self._find_rows(kept=True)
+            old = (line + b"\n" for lines in text_lines(place.path) for line in lines)
+            with place.scratch() as both:
+                Destination(both, not_regular).write(
+                    chain(old, self._encode_rows(corpus.documents))
+                )
+                self._fit(both, options)
+                place.take(both)
+
+    def _find_rows(self, *, kept: bool) -> Destination:
+        """Return the place of a project's rows; NotSupportedException without any, if `kept`."""
+        path, ours = Path(self.datadir, ROWS), known_by_start(MARK, "it has no rows of a project")
+        if kept and not path.exists():
+            raise self._error(exception.NotSupportedException, "no rows are kept: train first")
+        return Destination(path, ours, force=True)
+
+    def _fit(self, path: Path, options: Mapping[str, Any]) -> None:
+        """Train on rows, and replace the project's model."""
+        rows = (list(map(msgspec.json.decode, lines)) for lines in text_lines(path) if lines)
+        with train(rows, "subjects", text="text", **options) as run:
+            run.model.save(Path(self.datadir, MODEL), force=True)
         self._model = None
 
     def _suggest_batch(self, documents: Sequence[Any], params: Params) -> SuggestionBatch:

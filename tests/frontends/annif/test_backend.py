@@ -26,6 +26,7 @@ language=en
 backend=streammach
 vocab=things
 memory=1GB
+allow_learn=true
 
 [plain]
 name=without names and one subject less
@@ -124,6 +125,26 @@ def test_a_project_is_trained_again(folder, capsys):
     ]  # fmt: skip
 
 
+def test_a_project_learns_from_more_documents(folder, capsys):
+    """It is then as one that was trained on all of them at once, also after a failure."""
+    moon = f"moon crater\t<{URI}moon>\n" * 30
+    write_vocabulary({**SUBJECTS, "moon": "moon"})
+    assert annif("load-vocab", "things", "things.tsv", "-L", "en") == 0
+    Path("more.tsv").write_text(moon)
+    Path("all.tsv").write_text("".join(documents(200)) + moon)
+    assert annif("learn", "ours", "more.tsv") == 1
+    assert "no rows are kept: train first" in capsys.readouterr().err
+    assert annif("train", "ours", "train.tsv", "-j", 1) == 0
+    rows = model_of("ours").parent / "streammach-train.jsonl"
+    before, model = rows.read_bytes(), model_of("ours") / "model.safetensors"
+    assert annif("learn", "ours", "more.tsv", "-b", "streammach.memory=1MB") == 1
+    assert (rows.read_bytes(), len([*rows.parent.iterdir()])) == (before, 2)
+    assert annif("learn", "ours", "more.tsv") == 0
+    learnt = rows.read_bytes(), model.read_bytes()
+    assert annif("train", "ours", "all.tsv") == 0
+    assert (rows.read_bytes(), model.read_bytes()) == learnt
+
+
 def test_subjects_are_those_of_the_project(folder):
     """Names make labels of subjects without documents; what is excluded is no label."""
     write_vocabulary({**SUBJECTS, "moon": "moon"})
@@ -141,7 +162,7 @@ def test_subjects_are_those_of_the_project(folder):
         (["train", "ours", "train.tsv", "-b", "streammach.memory=lots"], "lots"),
         (["train", "ours", "train.tsv", "-b", "streammach.ngrams=x"], "'x' is no whole number"),
         (["train", "ours", "train.tsv", "-b", "streammach.time=never"], "never"),
-        (["train", "ours", "--cached"], "no rows are kept: give documents"),
+        (["train", "ours", "--cached"], "no rows are kept: train first"),
         (["train", "ours", "none.tsv"], "no document has a known subject"),
         (["suggest", "ours", "train.tsv"], "Project is not trained"),
     ],

@@ -64,8 +64,10 @@ class Training:
     findings: Findings = field(init=False)  # what stages found, for a run that goes on behind them
     # rows that epochs do not learn from, bool (n_rows,), or None
     excluded: NDArray[np.bool_] | None = None
-    # known, new: the model that it goes on from, and which rows that has not seen: bool (n_rows,)
+    # known, n_known, new: the model that it goes on from, how many of its classes are known, and
+    # which rows it has not seen: bool (n_rows,)
     known: Model | None = None
+    n_known: int = 0
     new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     first: FirstFit | None = None  # what was fitted before the first epoch
     row_map: tuple[MapKey, RowMap] | None = None  # the last map of rows that was found

@@ -28,7 +28,7 @@ def compare_with_former(training: Training, model: Model) -> tuple[str, ...]:
         return ()
     lists = rows.lists
     is_new = np.zeros(rows.n_rows, np.bool_)
-    is_new[lists.rows[lists.classes >= former.spec.n_classes]] = True
+    is_new[lists.rows[lists.classes >= training.n_known]] = True
     old, new = (rows.take(np.flatnonzero(some)) for some in (~is_new, is_new))
     first, own = words(training.dataset.listed).first, model.validation.get(model.estimator)
     said = []
@@ -46,8 +46,9 @@ def compare_with_former(training: Training, model: Model) -> tuple[str, ...]:
 def _measure(model: Model, training: Training, rows: RowBlock) -> HeldOutMetrics:
     data, found = training.dataset, []
     ids = ids_of_features(model.features, model.columns, data.features, data.columns)
+    classes = data.labels.ids_of(model.labels)
     with Predictor(model, device="cpu", threads=training.plan.config.placement.threads) as ranks:
         for start in range(0, rows.n_rows, PIECE_ROWS):
             block = canonicalize(rows.part(start, min(start + PIECE_ROWS, rows.n_rows)), ids)
-            found.append(ranks.scorers.topk(block, MOST).ids)
+            found.append(classes[ranks.scorers.topk(block, MOST).ids])
     return measure_ids(rows, np.concatenate(found))

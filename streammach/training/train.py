@@ -215,7 +215,7 @@ def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None
     holdout = hold_out(data, plan.config.batching, options, among, looking)
     training.excluded = holdout.mask
     if start is not None and goes_on:
-        training.known, training.new = start.model, start.new
+        training.known, training.n_known, training.new = start.model, start.n_known, start.new
         training.excluded = left_out(start.new, holdout.mask, OLD_SHARE)
     training.holdout = replace(holdout, rows=weigh_rows(holdout.rows, data, options))
     training.backend = BACKENDS[place.device].open(

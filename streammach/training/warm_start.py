@@ -2,8 +2,8 @@
 
 The run's weights are those of the known features, and its hashes those of all classes; new features
 start at zero. One epoch learns from new rows and from a sample of the old ones. Rows are counted
-anew, and pairs weigh as before. New rows of known classes judge, since the run has learnt from all
-old rows, and little is known of new classes.
+anew, and pairs weigh as before; names of labels are weighed anew. New rows of known classes judge,
+since the run has learnt from all old rows, and little is known of new classes.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ class Start:
     ----------
     model : Model
         The weights; features are told by their names, classes by their ids.
+    n_known : int
+        Classes with the same ids in the model and the store. Behind them both may have labels that
+        no row had, of which only names are known.
     training : TrainSpec, optional
         How it was trained: so a training goes on with new rows. Without it all is chosen anew.
     memory : int, optional
@@ -62,6 +65,7 @@ class Start:
     """
 
     model: Model
+    n_known: int
     training: TrainSpec | None = None
     memory: int | None = None
     new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
@@ -95,18 +99,24 @@ class Start:
                 f"it does not extend the store of {clean(run, 300)}",
                 path=data.path, hint=f"{EXTEND} {clean(opened.plan.facts.path, 300)}",
             )  # fmt: skip
-        if opened.plan.facts.label_name_bytes or data.label_names is not None:
-            what = "what goes on from a run has no names of labels: --label-names"
-            raise UsageError(what, path=run, hint="Train anew.")
-        before = opened.plan.facts.digest != model.store  # it is that of a view by such weights
-        if before != (data.digest != data.store_digest):
+        facts, names = opened.plan.facts, data.label_names
+        if facts.label_name_bytes and names is None:
+            what = "it was trained with names of labels: --label-names"
+            raise UsageError(what, path=run, hint="Give the same names, or newer ones.")
+        # A view by such weights, or by names, has a digest of its own.
+        before, now = facts.digest != model.store, data.digest != data.store_digest
+        if names is not None:
+            before, now = facts.weighted, data.weighted
+        if before != now:
             how = "with" if before else "without"
             raise UsageError(f"it was trained {how} weights of classes: --class-weight", path=run)
         if model.linear is not None:
             raise UsageError("its linear classifiers are learnt in seconds: train anew", path=run)
         if model.projection is not None:
             raise UsageError("its dense rows have random columns: train anew", path=run)
-        new, judges = _new_rows(data, model)
+        same = data.labels.ids_of(model.labels) == np.arange(len(model.labels))
+        n_known = len(same) if same.all() else int(np.argmin(same))
+        new, judges = _new_rows(data, n_known)
         if (n := int(np.count_nonzero(judges))) < LEAST_NEW:
             what = f"{n:,} rows are new and of known classes, {LEAST_NEW} are needed at least"
             raise UsageError(what, path=data.path, hint="Wait for more.")
@@ -116,7 +126,7 @@ class Start:
         # What was free then may be no more.
         chosen = (limits.device_source or limits.host_source) in (NAMED, USUAL)
         memory = limits.device or limits.host if chosen else None
-        return cls(model, training, memory, new, judges)
+        return cls(model, n_known, training, memory, new, judges)
 
     @cached_property
     def identity(self) -> str:
@@ -204,8 +214,8 @@ class Start:
         return (f"it starts from {stored} weights of {model.spec}: an epoch of {n:,} rows",)
 
 
-def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows the model has not seen, and which of them may decide: bool (n_rows,) each.
+def _new_rows(data: Dataset, n_known: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows a model has not seen, and which of them may decide: bool (n_rows,) each.
 
     A class that it does not know is learnt by counts at once, but hardly by hashed models before
     all is decided: they would seem to be worth nothing.
@@ -218,22 +228,25 @@ def _new_rows(data: Dataset, model: Model) -> tuple[NDArray[np.bool_], NDArray[n
         if new[some].any():
             lists = data.rows(some.start, some.stop).lists
             judges[some] = new[some]
-            judges[start + lists.rows[lists.classes >= model.spec.n_classes]] = False
+            judges[start + lists.rows[lists.classes >= n_known]] = False
     return new, judges
 
 
 def begin_from_start(training: Training, start: Start) -> None:
     """Let a backend begin from the weights of another model."""
     arrays, model, data = training.backend.arrays(), start.model, training.dataset
-    raised = begin_from(arrays, model, data.features)
+    n_known = start.n_known if model.spec.exact else model.spec.n_columns
+    raised = begin_from(arrays, model, data.features, n_known)
     one_label = model.spec.exact and not (data.listed or model.dense)
     if one_label and training.excluded is not None and start.training is not None:
         rows = masked_rows(data, training.new & ~training.excluded)
-        begin_classes(arrays["weights"], raised, rows, data.label_counts, model.spec.n_columns)
+        begin_classes(arrays["weights"], raised, rows, data.label_counts, n_known)
 
 
-def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -> NDArray[Any]:
-    """Let weights of known features and buckets start from those of a model.
+def begin_from(
+    arrays: dict[str, NDArray[Any]], model: Model, features: Names, n: int
+) -> NDArray[Any]:
+    """Let weights of known features and the first n columns start from those of a model.
 
     Returns what each feature adds on average to the buckets that it raises, float32 (d',).
 
@@ -242,7 +255,7 @@ def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -
     MismatchError
         If the model has another shape.
     """
-    weights, n = arrays["weights"], model.spec.n_columns
+    weights = arrays["weights"]
     ids = features.ids_of(model.features)[: len(model.weights)]
     raised = np.zeros(len(weights), np.float32)
     if not n <= weights.shape[1] or (n < weights.shape[1] and not model.spec.exact):
@@ -250,10 +263,10 @@ def begin_from(arrays: dict[str, NDArray[Any]], model: Model, features: Names) -
     for start in range(0, len(ids), PIECE_ROWS):
         some = np.arange(start, min(start + PIECE_ROWS, len(ids)))
         some = some[(ids[some] >= 0) & (ids[some] < len(weights))]
-        weights[ids[some], :n] = own = plain(model, some)
+        weights[ids[some], :n] = own = plain(model, some)[:, :n]
         raised[ids[some]] = np.maximum(own, 0).sum(axis=1) / np.maximum((own > 0).sum(axis=1), 1)
     if not (model.listed and model.spec.exact):  # else ln n was taken from it, for the ranking
-        arrays["bias"][..., :n] = model.bias
+        arrays["bias"][..., :n] = model.bias[..., :n]
     return raised
 
 

@@ -261,6 +261,42 @@ def test_parts_and_merges_are_told_the_names(files, capsys):
         assert np.array_equal(array, merged.arrays()[name]), name
 
 
+@pytest.mark.parametrize("shape", ["hashed", "exact", "counts"])
+def test_a_training_that_goes_on_weighs_names_anew(shape, files, data, capsys):
+    """Some labels of which only names were known have rows now, and new ones have names alone."""
+    _, _, names, test, unseen = data
+    rng, newer = np.random.default_rng(11), names | {"new": WORDS[-1]}
+    texts, lists = rows_of(rng, 600, [*range(300), *range(K, K + 20)])
+    rows = "".join(f"{a}\t{' '.join(b)}\n" for a, b in zip(texts, lists, strict=True))
+    (files / "more.tsv").write_text(f"text\tsubjects\n{rows}{WORDS[-1]} more\tmet\n")
+    (files / "newer.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in newer.items()))
+    run, old, new = (str(files / name) for name in ("run", "t.zarr", "new.zarr"))
+    first = command(files, "--out", run, "--label-names", str(files / "names.tsv"))
+    at = first.index("--buckets")  # and the repetitions behind them
+    first[at : at + 4] = {
+        "hashed": ["--buckets", "32", "--repetitions", "2"],
+        "counts": ["--repetitions", "0"],
+        "exact": ["--buckets", "1024", "--repetitions", "1"],
+    }[shape]
+    assert main(first) == 0
+    assert main(["convert", str(files / "more.tsv"), new, "--extend", old]) == 0
+    start = ["train", new, "--start", run, "--out", str(files / "went"), "--memory", "1GB"]
+    capsys.readouterr()
+    assert main(start) == 2
+    assert "it was trained with names of labels: --label-names: " in capsys.readouterr().err
+    assert main([*start, "--label-names", str(files / "newer.tsv")]) == 0
+    assert "names of labels weigh" in capsys.readouterr().out
+    before, model = sm.Model.load(run), sm.Model.load(files / "went")
+    assert model.spec.exact == before.spec.exact == (shape == "exact")
+    assert {*model.labels} == {*before.labels, "new", "met"}
+    assert [*model.labels].index("l620") != [*before.labels].index("l620")
+    known, now = (sm.evaluate(one, *test).accuracy for one in (before, model))
+    assert now > known - 0.03
+    assert sm.evaluate(model, *rows_of(rng, 100, range(K, K + 20))).sets.recall[5] > 0.9
+    assert sm.evaluate(model, *unseen).sets.recall[5] > 0.5
+    assert model.predict([f"{WORDS[-1]} noise1"], 5)[0].tolist().count("new") == 1
+
+
 def test_labels_are_names_themselves(data):
     texts, lists, names, *_ = data
     lists = [[names[label] for label in own] for own in lists]

@@ -317,7 +317,9 @@ def test_runs_that_cannot_be_had_in_parts(data, tiny, tmp_path):
     plan = trainer(data).plan
     refused(sm.Trainer(plan, clock=sm.Clock(60.0)), "what a time allows")
     model = trainer(data).fit(data, tmp_path / "run").model
-    refused(sm.Trainer(plan, start=Start(model)), "starts from no other model")
+    refused(
+        sm.Trainer(plan, start=Start(model, model.spec.n_classes)), "starts from no other model"
+    )
     x = tiny.rng.standard_normal((300, 6))
     dense = tiny.dense_store("d.zarr", x, np.arange(300) % 30)
     with sm.Dataset.open(dense) as rows:

@@ -18,7 +18,7 @@ from streammach.parts.counts.warm_counts import LESS, RAREST, as_before, raise_t
 from streammach.planning.constraints import Constraints
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.canonical import canonicalize
-from streammach.rows.pairs import ends
+from streammach.rows.pairs import NamePairs, ends
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import hold_out, left_out, masked_blocks
 from streammach.system.errors import BudgetError, MismatchError, UsageError
@@ -234,14 +234,24 @@ def test_a_table_weighs_as_the_model_of_its_rows(kind, piece, tiny, monkeypatch)
         less = replace(
             whole, starts=ends(lengths), classes=whole.classes[~lost], gains=whole.gains[~lost]
         )
-        names = data.features
-        found, few = (
-            weigh(table, as_before(table, replace(model, counts=counts), names)).as_lists()
-            for counts in (whole, less)
-        )
-        ids = model.features.ids_of(names)
+        features, rng, k = data.features, np.random.default_rng(2), model.spec.n_classes
+
+        def weighed(known):
+            weights = as_before(table, known, features, k)
+            return weigh(table, weights).as_lists()
+
+        ids = np.unique(rng.integers(len(model.features) * k, size=500))
+        names = NamePairs(
+            features=(ids // k).astype(np.int32), classes=(ids % k).astype(np.int32),
+            gains=rng.integers(1, 3000, len(ids)).astype(np.int16),
+            words=np.zeros(len(model.features), np.int16),
+        )  # fmt: skip
+        found, few = (weighed(replace(model, counts=counts)) for counts in (whole, less))
+        named = weighed(replace(model, counts=whole.with_pairs(names), names=names))
+        ids = model.features.ids_of(features)
         known = np.random.default_rng(1).random(len(ids)) < 0.8
-        some = weigh(table, as_before(table, of_features(model, known), names)).as_lists()
+        some = weighed(of_features(model, known))
+    assert np.array_equal(named.gains, found.gains)  # what names add is left out
     assert np.array_equal(found.penalty, whole.penalty[ids])
     assert np.array_equal(some.penalty[known], found.penalty[known])
     assert np.isin(some.penalty, found.penalty).all()

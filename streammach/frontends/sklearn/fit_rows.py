@@ -184,7 +184,8 @@ def train_estimator(given: Parameters, data: MemoryRows, model: Model | None) ->
         known = KnownNames(model.labels, model.features, model.store, grows=True)
         data = replace(data, known=known)
         # Without hashed weights as they came, such as by counts alone, all is learnt anew.
-        start = Start(model) if not model.spec.unhashed and model.projection is None else None
+        if not model.spec.unhashed and model.projection is None:
+            start = Start(model, model.spec.n_classes)
     if start is not None:  # whose weights are for values as they were transformed
         said = {name: value for name, value in said.items() if name not in SHAPE}
         said |= {"transform": start.model.training.transform} | more

@@ -72,7 +72,8 @@ class WarmCountLearner(CountLearner):
         fits = self._max_pairs >= pair_room(data.facts)
         self._mask = mask | training.new if fits else mask
         table = self._count(None if fits else usual_gains(data.n_features))
-        weights = as_before(table, model, data.features)
+        n_known = training.n_known
+        weights = as_before(table, model, data.features, n_known)
         for rows in masked_rows(data, training.new & ~mask) if fits else ():
             training.check_stop()
             for repeated, _ in rows.rows_by_label():
@@ -80,9 +81,9 @@ class WarmCountLearner(CountLearner):
         table.forget_places()
         n_rows = 0
         if data.listed:
-            raise_totals(table, model.spec.n_classes)
+            raise_totals(table, n_known)
             if training.plan.model.unhashed:
-                weights = self._with_less(table, weights, model.spec.n_classes)
+                weights = self._with_less(table, weights, n_known)
         else:
             training.begin_stage(LEARNING)
             self._mask = left = left_out(training.new, mask, OLD_SHARE)
@@ -136,42 +137,48 @@ class WarmCountLearner(CountLearner):
 def raise_totals(table: CountTable, n_known: int) -> None:
     """Let no class beyond the known ones weigh less by rows and values than their rarest do.
 
-    What weights make of rarer classes is not known: no row that they were fitted on had one.
+    What weights make of rarer classes is not known: no row that they were fitted on had one. Those
+    that have nothing but a name stay as they are.
     """
+    new = n_known + np.flatnonzero(table.class_rows[n_known:] >= 0)
     shares = RAREST * table.class_rows[:n_known].sum()
     for totals in (table.class_values, table.class_rows):
         order = np.argsort(totals[:n_known], kind="stable")
         least = totals[order[np.searchsorted(np.cumsum(table.class_rows[order]), shares)]]
-        totals[n_known:] = np.maximum(totals[n_known:], least)
+        totals[new] = np.maximum(totals[new], least)
 
 
-def as_before(table: CountTable, model: Model, features: Names) -> GroupWeights:
+def as_before(table: CountTable, model: Model, features: Names, n_known: int) -> GroupWeights:
     """Return weights of a table of old rows, by which pairs add what they add in a model.
 
     Groups are the features that take as much from every class. New rows are counted afterwards;
-    their pairs then add as much more as those of their group do by their rows.
+    their pairs then add as much more as those of their group do by their rows. What names of labels
+    add is left out.
     """
     assert model.counts is not None, "it has counts"
-    known, ids = model.counts.plain().as_lists(), model.features.ids_of(features)
+    known, ids = model.counts.plain(), model.features.ids_of(features)
+    if model.names is not None:
+        known = known.with_pairs(replace(model.names, gains=-model.names.gains))
+    known = known.as_lists()
     group, penalty = _groups(known.penalty, ids, namespace_ids(features, NAMESPACES))
     theta, sums = np.zeros(table.n_pairs, np.float32), np.zeros((5, len(penalty)))
-    for some in _shared_pairs(table, known, ids):
+    for some in _shared_pairs(table, known, ids, n_known):
         theta[some.places] = y = UNIT * some.gains
         x, own = some.log_rows, group[some.features]
         powers = (np.ones_like(x), x, y, x * x, x * y)
         sums += [np.bincount(own, each, len(penalty)) for each in powers]
     slope, match = _lines(sums)
     delta = np.zeros(len(ids), np.float32)
-    for some in _shared_pairs(table, known, ids):
+    for some in _shared_pairs(table, known, ids, n_known):
         own, of, n = group[some.features], some.features - some.first, some.last - some.first
         more = theta[some.places] - slope[own] * some.log_rows - match[own]
         mean = np.bincount(of, more, n) / (np.bincount(of, minlength=n) + FEATURE_PULL)
         delta[some.first : some.last] = mean
         theta[some.places] = more - mean[of]
-    rows = class_logarithms(table)[0][: known.n_classes].astype(np.float64)
+    rows = class_logarithms(table)[0][:n_known].astype(np.float64)
+    prior = (known.base[:n_known] * rows).sum() / max((rows * rows).sum(), 1e-30)
     return GroupWeights(
-        group=group, slope=slope, match=match, penalty=penalty,
-        prior=float((known.base * rows).sum() / max((rows * rows).sum(), 1e-30)), learnt=1.0,
+        group=group, slope=slope, match=match, penalty=penalty, prior=float(prior), learnt=1.0,
         hashed=known.hashed, theta=theta, delta=delta,
     )  # fmt: skip
 
@@ -206,16 +213,17 @@ class _Shared:
 
 
 def _shared_pairs(
-    table: CountTable, known: CountWeights, ids: NDArray[np.integer[Any]]
+    table: CountTable, known: CountWeights, ids: NDArray[np.integer[Any]], n_known: int
 ) -> Iterator[_Shared]:
-    """Yield the pairs that a model has, too, whose ids of features are given, or -1."""
+    """Yield pairs of the first classes that a model has, too; its ids of features, or -1."""
     for first, last in value_ranges(np.diff(table.starts), PIECE_PAIRS):
         some = first + np.flatnonzero(ids[first:last] >= 0)
         mine, own = _pairs(table, some)
         theirs, others = _pairs(known, ids[some])
         if len(theirs):
             at = np.minimum(np.searchsorted(theirs, mine), len(theirs) - 1)
-            same = np.flatnonzero((theirs[at] == mine) & (table.counts[own] > 0))
+            there = (table.counts[own] > 0) & (table.classes[own] < n_known)
+            same = np.flatnonzero((theirs[at] == mine) & there)
             places = own[same]
             yield _Shared(
                 first=first, last=last, features=some[mine[same] >> 32], places=places,

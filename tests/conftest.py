@@ -17,7 +17,7 @@ import streammach as sm
 from streammach.parts.linear import part as linear_part
 from streammach.planning import speed
 from streammach.system import jit, linux, threads
-from tests import turns
+from tests import simulator
 from tests.builders import TinyData, fit, listed_lines
 from tests.selection import at_night
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 OF_TOOLS = {".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache", ".import_linter_cache"}
 
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
-    turns.install()
+    simulator.install()
 
 
 # Dask's profiler can halt a worker for ever in Python 3.11 (dask/distributed, issue 8616).

@@ -13,12 +13,18 @@ on a few rows: no time it gives then means anything.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
+
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    from tests import simulator
+
+    simulator.install()  # before the kernels are imported
 
 from benchmarks.gpu.agenda import agenda
 from benchmarks.gpu.shapes import IMAGENET, ODP, TINY, TINY_DENSE

@@ -4,8 +4,8 @@ import numpy as np
 
 from benchmarks.gpu.floors import Card
 from benchmarks.gpu.timing import GB, opened, times
-from streammach.backends.cuda.instructions import compiled, get4
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.launcher import Kernel
+from streammach.backends.cuda.toolchain import cuda, get4
 from streammach.backends.registry import BACKENDS
 
 THREADS, BLOCKS = 256, 8  # of a block; of a multiprocessor
@@ -37,7 +37,7 @@ def cache_rate(memory, n_bytes, rounds, repeats):
         blocks = memory.blocks(BLOCKS)
         threads = min(THREADS, memory.most_threads)
         out = memory.zeros(blocks * threads, np.float32)
-    kernel = compiled(read_again, (threads, 1))
+    kernel = Kernel(read_again, (threads, 1))
 
     def read(count):
         memory.launch(kernel, blocks, threads, array, np.int64(n), np.int64(count), out)

@@ -4,7 +4,7 @@ import numpy as np
 
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import CODINGS, rounding_key
-from streammach.backends.cuda.instructions import compiled
+from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import launch_bounds, launch_shape, packed_codes
 from tests.reference.layout import rows_in_fours, work_items
 
@@ -34,13 +34,13 @@ class Device:
         self.residuals = None
         bounds = launch_bounds(self.shape.threads, 56, ANY_GPU)
         self.forward = {
-            residuals: compiled(
+            residuals: Kernel(
                 kernels.forward_kernel(self.shape, residuals=residuals, weights_are=weights_are),
                 bounds,
             )
             for residuals in (False, True)
         }
-        self.backward = compiled(
+        self.backward = Kernel(
             kernels.backward_kernel(self.shape, how.optimizer_kind.branch, weights_are=weights_are),
             bounds,
         )

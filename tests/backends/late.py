@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from streammach.backends.cuda.device_memory import DeviceArray, DeviceEvent, DeviceMemory
+from streammach.backends.cuda.device_memory import DeviceArray
+from tests.simulator.memory import SimulatedEvent, SimulatedMemory
 
 
-class LateMemory(DeviceMemory):
+class LateMemory(SimulatedMemory):
     """Does copies only when someone waits for them, and refuses those that come too early."""
 
     def __init__(self, limit):
@@ -50,7 +51,7 @@ class LateMemory(DeviceMemory):
         self.fetches[:count] = [(np.empty(0), np.empty(0))] * len(self.fetches[:count])
 
 
-class LateEvent(DeviceEvent):
+class LateEvent(SimulatedEvent):
     """How many copies, fetches and launches there were."""
 
     def __init__(self, memory):

@@ -10,20 +10,20 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
     pytest.skip("needs NUMBA_ENABLE_CUDASIM=1 (tox -e cudasim)", allow_module_level=True)
 
 from streammach.backends.cuda.dense_rows import DenseBuffer
-from streammach.backends.cuda.device_memory import DeviceMemory, round_to_tf32
 from streammach.backends.cuda.shapes import table_rows
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.rows.batch import RowIdBatch
 from streammach.rows.dense import WhiteningMap
 from streammach.system.errors import DeviceError
 from tests.builders import batch_of, dense_block, open_backend, spec_of, training
+from tests.simulator.memory import SimulatedMemory, round_to_tf32
 
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("dense", [False, True])
 def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
     """Rows with all features come and are kept without ids."""
-    memory, d, width = DeviceMemory(1 << 30), 5, table_rows(5)
+    memory, d, width = SimulatedMemory(1 << 30), 5, table_rows(5)
     assert width == 8
     x = rng.normal(size=(23, d)).astype(np.float32)
     if not dense:
@@ -56,7 +56,7 @@ def test_dense_rows_are_laid_out_as_they_are(dense, keep, rng):
 
 
 def test_products_in_tf32_are_those_of_rounded_factors(rng):
-    memory = DeviceMemory(1 << 30)
+    memory = SimulatedMemory(1 << 30)
     a, b = (rng.normal(size=s).astype(np.float32) for s in ((30, 50), (50, 7)))
     found = {}
     for tf32 in (False, True):

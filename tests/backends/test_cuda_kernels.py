@@ -12,8 +12,7 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") != "1":
 
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import decode, kernels
-from streammach.backends.cuda.device_memory import DeviceMemory
-from streammach.backends.cuda.instructions import compiled
+from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import decode_shape
 from streammach.backends.cuda.sorting import FeatureSort
 from streammach.backends.cuda.sparse import SegmentBuilder
@@ -27,6 +26,7 @@ from tests.builders import batch_of, block_of, spec_of, training
 from tests.reference.decoding import topk
 from tests.reference.layout import work_items
 from tests.reference.mach import ReferenceMach
+from tests.simulator.memory import SimulatedMemory
 
 OUTPUTS = {False: kernels.PROBABILITIES, True: kernels.LOGARITHMS}
 
@@ -87,7 +87,7 @@ def test_steps_equal_the_reference(name, optimizer, rng):
 @pytest.mark.parametrize("segment", [1, 3, 128])
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rng):
-    memory, room, d = DeviceMemory(1 << 30), BufferRoom(9, 80), n_features
+    memory, room, d = SimulatedMemory(1 << 30), BufferRoom(9, 80), n_features
 
     def drawn(**options):
         block = block_of(rng, n_rows, 6, 5, **options)
@@ -113,7 +113,7 @@ def test_the_device_cuts_items_as_the_definition(segment, n_rows, n_features, rn
 
 @pytest.mark.parametrize("most", [5, 300, 70_000])  # one, two, three passes
 def test_several_warps_and_blocks_sort_stably(most, rng):
-    memory, n = DeviceMemory(1 << 30), 430
+    memory, n = SimulatedMemory(1 << 30), 430
     memory.most_threads, memory._most_blocks, memory.multiprocessors = 64, 3, 3
     host = {
         "features": rng.integers(0, most, n) // rng.integers(1, 9, n),
@@ -135,7 +135,7 @@ def test_several_warps_and_blocks_sort_stably(most, rng):
 
 @pytest.mark.parametrize("most", [6, 70])
 def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng):
-    memory, block = DeviceMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
+    memory, block = SimulatedMemory(1 << 30), block_of(rng, 23, 90, 5, most=most, values="normal")
     weights = rng.uniform(0.5, 2, 23).astype(np.float32)
     whole = batch_of(block, 90, weights)
     kept = DeviceRows(memory, 23, block.nnz)
@@ -166,7 +166,7 @@ def test_rows_gathered_on_the_device_are_those_that_the_host_fills_in(most, rng)
 
 
 def test_labels_gathered_on_the_device_are_those_that_are_sent(rng):
-    memory, most = DeviceMemory(1 << 30), 70
+    memory, most = SimulatedMemory(1 << 30), 70
     lengths = [0, 40, 2, 1, 5, 0, 3, 1, 1, 7]
     lists = LabelLists.of([rng.choice(50, n, replace=False).tolist() for n in lengths])
     block = block_of(rng, 10, 90, 5).with_labels(lists)
@@ -256,11 +256,11 @@ def best(device, p, estimator, k, *, words=2, threads=32, staged=True):
     candidates = np.full(n * k * 4 * words, 77, np.int64)
     scores, ids = np.full(n * k, np.nan, np.float32), np.full(n * k, -7, np.int64)
     packed, sizes = device.packed.ravel(), (spec.n_classes, shape.code_words, shape.n_sets)
-    scan = compiled(decode.scan_kernel(shape, kind), shape.bounds)
+    scan = Kernel(decode.scan_kernel(shape, kind), shape.bounds)
     scan[(-(-n // shape.rows), shape.n_sets // threads), threads](
         p.ravel(), packed, n, *sizes, keys
     )
-    select = compiled(decode.select_kernel(shape), (threads, 4))
+    select = Kernel(decode.select_kernel(shape), (threads, 4))
     select[n, threads](p.ravel(), packed, keys, *sizes, kind, k, candidates, scores, ids)
     return ids.reshape(n, k), scores.reshape(n, k)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streammach.backends.cuda import launcher
-from streammach.backends.cuda.device_memory import UNIT, CudaMemory
+from streammach.backends.cuda.device_memory import UNIT, DeviceMemory
 from streammach.system.errors import BudgetError, DeviceError
 
 
@@ -156,7 +156,7 @@ def cupy(monkeypatch, driver):
 
 
 def test_copies_go_there_and_back(cupy):
-    memory = CudaMemory(100 * UNIT)
+    memory = DeviceMemory(100 * UNIT)
     assert (memory.capability, memory.multiprocessors) == ((12, 0), 132)
     host = memory.host_array(6, np.float32)
     host[:] = range(6)
@@ -175,7 +175,7 @@ def test_copies_go_there_and_back(cupy):
 
 
 def test_copies_ahead_have_a_stream_of_their_own_and_moments_join_it(cupy):
-    memory = CudaMemory(100 * UNIT)
+    memory = DeviceMemory(100 * UNIT)
     streams = []
     with memory.use():
         array = memory.zeros(4, np.float32)
@@ -207,7 +207,7 @@ def test_launches_give_the_driver_words_and_the_stream(cupy, driver, monkeypatch
     monkeypatch.setattr(
         launcher, "machine_code", lambda *wanted, **how: asked.append((wanted, how)) or b"code"
     )
-    memory, kernel = CudaMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
+    memory, kernel = DeviceMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
     with memory.use():
         array = memory.empty(3, np.int32)
         memory.launch(kernel, (3, 2), 64, array, np.int64(-5), np.float32(2))
@@ -232,7 +232,7 @@ def test_damaged_code_is_compiled_again(cupy, driver, monkeypatch):
         return b"code" if anew else b"damaged"
 
     monkeypatch.setattr(launcher, "machine_code", code)
-    memory, kernel = CudaMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
+    memory, kernel = DeviceMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
     memory.launch(kernel, 1, 64, np.int64(1))
     assert driver.codes == [b"damaged", b"code"]
     assert len(driver.launches) == 1
@@ -242,7 +242,7 @@ def test_a_kernel_that_is_not_compiled_or_launched_is_one_line(cupy, driver, mon
     def missing(*wanted, **how):
         raise OSError("libnvvm.so: cannot open\n(a second line)")
 
-    memory, kernel = CudaMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
+    memory, kernel = DeviceMemory(100 * UNIT), launcher.Kernel(some_kernel, (64, 4))
     monkeypatch.setattr(launcher, "machine_code", missing)
     with pytest.raises(DeviceError, match=r"'some_kernel' cannot be compiled \(OSError: libnvvm"):
         memory.launch(kernel, 1, 64, np.int64(1))
@@ -254,7 +254,7 @@ def test_a_kernel_that_is_not_compiled_or_launched_is_one_line(cupy, driver, mon
 
 
 def test_the_limit_is_kept_and_memory_comes_back(cupy):
-    memory = CudaMemory(4 * UNIT)
+    memory = DeviceMemory(4 * UNIT)
     assert memory._pool.limit == 4 * UNIT
     with memory.use():
         first = memory.empty(1, np.float32)
@@ -273,7 +273,7 @@ def test_the_limit_is_kept_and_memory_comes_back(cupy):
 
 @pytest.mark.parametrize("error", [_OutOfMemoryError, MemoryError])
 def test_memory_that_others_took_is_said_with_what_is_left(cupy, error):
-    memory = CudaMemory(10**9)
+    memory = DeviceMemory(10**9)
     with pytest.raises(BudgetError, match="the device's memory is full") as full, memory.use():
         raise error
     assert full.value.exit_code == 6
@@ -281,7 +281,7 @@ def test_memory_that_others_took_is_said_with_what_is_left(cupy, error):
 
 
 def test_errors_of_a_gpus_libraries_are_one_line_and_others_stay_what_they_are(cupy):
-    memory = CudaMemory(10**9)
+    memory = DeviceMemory(10**9)
     fell = _CUDARuntimeError("it fell\noff the bus")
     with (
         pytest.raises(DeviceError, match=r"failed \(_CUDARuntimeError: it fell") as failed,

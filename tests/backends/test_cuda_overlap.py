@@ -52,7 +52,7 @@ def drawn(rng):
 def test_late_copies_give_the_bytes_of_early_ones(dense, keep, rng, monkeypatch):
     spec, how, batches = drawn(rng)
     expected = trained(spec, how, list(batches), dense=dense, keep=keep)
-    monkeypatch.setattr(cuda_backend, "open_memory", LateMemory)
+    monkeypatch.setattr(cuda_backend, "DeviceMemory", LateMemory)
     found = trained(spec, how, list(batches), dense=dense, keep=keep)
     assert found[0] == expected[0]
     assert found[1] == pytest.approx(expected[1], rel=1e-12)
@@ -72,7 +72,7 @@ def test_dense_rows_have_left_their_arrays_when_their_slot_is_released(rng, monk
 def test_each_rule_of_a_slot_is_needed(rng, monkeypatch):
     spec, how, batches = drawn(rng)
     expected = trained(spec, how, list(batches), dense=False, keep=False)
-    monkeypatch.setattr(cuda_backend, "open_memory", LateMemory)
+    monkeypatch.setattr(cuda_backend, "DeviceMemory", LateMemory)
     with monkeypatch.context() as patch:
         patch.setattr(TransferBuffer, "release", lambda slot: None)
         with pytest.raises(AssertionError, match="overwritten while it is in use"):

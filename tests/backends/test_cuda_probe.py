@@ -128,7 +128,8 @@ def test_libraries_that_do_not_import_are_named(machine, monkeypatch, tmp_path):
     assert choose_device("auto") == ("cpu", refused.value.message)
 
 
-def test_the_simulator_is_used_only_when_asked_for(monkeypatch):
+def test_a_simulated_card_is_none(monkeypatch):
     monkeypatch.setattr(kind, "simulated", lambda: True)
     assert choose_device("auto") == ("cpu", "CUDA is simulated")
-    assert choose_device("cuda") == ("cuda", "Numba's simulator")
+    with pytest.raises(DeviceError, match=r"CUDA is simulated.*without NUMBA_ENABLE_CUDASIM"):
+        choose_device("cuda")

@@ -6,8 +6,7 @@ import pytest
 
 from streammach.backends.cuda import kind
 from streammach.backends.cuda.device_memory import RESERVED_BYTES
-from streammach.backends.cuda.rates import H200
-from streammach.backends.kinds import Rates
+from streammach.backends.kinds import H200, Rates
 from streammach.backends.registry import device_text
 from streammach.options.documents import encode_json, from_json
 from streammach.options.plan import Plan

@@ -7,6 +7,7 @@ import pytest
 import streammach as sm
 from streammach.backends.registry import choose_device
 from streammach.cli.main import main
+from streammach.frontends.cluster import workers
 from streammach.system.errors import DeviceError, UsageError
 from tests.builders import changed, model_files
 from tests.training.test_cuda_runs import FIXED, MODEL, store
@@ -60,6 +61,9 @@ def test_processes_of_this_machine_with_a_gpu_each(data, joint, tmp_path, capsys
     ]
     fixed = ["--epochs=2", "--learning-rate=0.5", "--transform=binary", "--progress=none"]
     train = ["train", str(data.path), "--out", str(tmp_path / "run"), "--no-tf32", *shape, *fixed]
-    devices = "0,1" if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else "0"
+    devices = "0"
+    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+        devices = "0,1"
+        monkeypatch.setattr(workers, "PRELOADED", "tests.simulator")
     assert main([*train, "--devices", devices]) == 0, capsys.readouterr().err
     assert model_files(sm.Run.open(tmp_path / "run")) == model_files(joint)

@@ -9,7 +9,7 @@ import pytest
 import streammach as sm
 from streammach.backends.cpu.backend import CpuBackend
 from streammach.backends.cuda import kind
-from streammach.backends.cuda.device_memory import RESERVED_BYTES, UNIT, CudaMemory, DeviceMemory
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, UNIT, DeviceMemory
 from streammach.backends.registry import BACKENDS, choose_device, open_to_predict
 from streammach.cli.main import main
 from streammach.conversion.convert import convert
@@ -35,6 +35,7 @@ from tests.builders import (
     stop_after,
 )  # fmt: skip
 from tests.builders import fit as train
+from tests.simulator.memory import SimulatedMemory
 
 try:
     choose_device("cuda")
@@ -95,8 +96,8 @@ def test_a_run_is_that_of_the_cpu(data, plan, run, tmp_path):
 @pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") != "1", reason="a card has its pool")
 def test_the_pool_of_a_card_holds_no_more_than_planned(data, plan, tmp_path, monkeypatch):
     """Its blocks outlive buffers that trials and smaller decodings had."""
-    pooled(DeviceMemory, monkeypatch)
-    monkeypatch.setattr(DeviceMemory, "class_sets", CudaMemory.class_sets)
+    pooled(SimulatedMemory, monkeypatch)
+    monkeypatch.setattr(SimulatedMemory, "class_sets", DeviceMemory.class_sets)
     result = fit(data, tmp_path / "run", plan, epochs=1).result
     assert 0 < result.device_peak_bytes <= result.device_projected_bytes
 
@@ -206,7 +207,7 @@ def test_parts_of_dense_lists_are_those_of_the_cpu(tmp_path, monkeypatch):
 def test_a_run_on_a_device_that_copies_late_gives_the_same_bytes(
     resident, data, plan, run, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("streammach.backends.cuda.backend.open_memory", LateMemory)
+    monkeypatch.setattr("streammach.backends.cuda.backend.DeviceMemory", LateMemory)
     late = fit(data, tmp_path / "late", changed(plan, resident=resident, waves=2))
     assert model_files(late) == model_files(run)
     assert [h.loss for h in late.result.history] == pytest.approx(

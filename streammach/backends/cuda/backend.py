@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streammach.backends.cuda.chunks import rounding_key
 from streammach.backends.cuda.decode import CudaDecoder
 from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
-from streammach.backends.cuda.device_memory import RESERVED_BYTES, open_memory
+from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceMemory
 from streammach.backends.cuda.footprint import fewest_groups
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
 from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
@@ -79,7 +79,7 @@ class CudaBackend(Ranked):
         self._training: TrainSpec | None = None
         self._basis: RowMap | None = None
         self._forget_buffers()
-        self._memory = memory = open_memory(max(device_bytes - RESERVED_BYTES, 0))
+        self._memory = memory = DeviceMemory(max(device_bytes - RESERVED_BYTES, 0))
         if self._tf32:
             memory.check_tf32()
         self._workers = Workers(placement.threads, "rows")

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streammach.backends.cuda.instructions import (
-    adam_moment,
-    adam_step,
+from streammach.backends.cuda.instructions import adam_moment, adam_step, log_sigmoid, sigmoid
+from streammach.backends.cuda.shapes import CHUNK
+from streammach.backends.cuda.toolchain import (
     bits_of,
     device,
     float_of,
@@ -24,14 +24,11 @@ from streammach.backends.cuda.instructions import (
     get2_constant,
     get4,
     get4_constant,
-    log_sigmoid,
     product,
     put,
     put2,
     put4,
-    sigmoid,
 )
-from streammach.backends.cuda.shapes import CHUNK
 from streammach.options.types import Weights
 from streammach.system.jit import Array, Number
 

@@ -18,26 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.backends.cuda.device_memory import (
-    UNIT,
-    CudaMemory,
-    DeviceArray,
-    DeviceMemory,
-    Sizes,
-)
-from streammach.backends.cuda.instructions import (
-    bits_of,
-    bucket_function,
-    compiled,
-    device,
-    float_of,
-    get,
-    int64,
-    put,
-    warp_max,
-)
+from streammach.backends.cuda.device_memory import UNIT, DeviceArray, DeviceMemory, Sizes
+from streammach.backends.cuda.instructions import bucket_function, int64
+from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import WARP, ClassSets, decode_shape
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.toolchain import bits_of, cuda, device, float_of, get, put, warp_max
 from streammach.options.estimators import MEDIAN, SUM
 from streammach.options.model_spec import ModelShape
 from streammach.system.jit import Array, Number
@@ -313,12 +298,12 @@ def select_kernel(shape: ClassSets) -> Callable[..., None]:
 
 @lru_cache(maxsize=32)
 def _scan(shape: ClassSets, kind: int) -> Any:
-    return compiled(scan_kernel(shape, kind), shape.bounds)
+    return Kernel(scan_kernel(shape, kind), shape.bounds)
 
 
 @lru_cache(maxsize=32)
 def _select(shape: ClassSets) -> Any:
-    return compiled(select_kernel(shape), shape.bounds)
+    return Kernel(select_kernel(shape), shape.bounds)
 
 
 def _class_sets(spec: ModelShape, kind: int, sets: tuple[int, int]) -> ClassSets:
@@ -350,7 +335,7 @@ class CudaDecoder:
         self._memory, self._spec, self._codes = memory, spec, codes
         self._buffers: dict[str, DeviceArray] = {}
         # The most, for a k whose single row fits.
-        row = _row_bytes(_class_sets(spec, SUM, CudaMemory.class_sets), spec.n_classes)
+        row = _row_bytes(_class_sets(spec, SUM, DeviceMemory.class_sets), spec.n_classes)
         memory.reserve(min(WORK_BYTES, MOST_ROWS * row) + 4 * UNIT, "decode")
 
     def best(

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.group import ModelGroup, Rule, Segments
-from streammach.backends.cuda.instructions import cosine, get, int64, put, striding
+from streammach.backends.cuda.instructions import cosine, int64, striding
 from streammach.backends.cuda.losses import CudaSteps
 from streammach.backends.cuda.shapes import WARP, stride_of, table_rows
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.toolchain import cuda, get, put
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
 from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch

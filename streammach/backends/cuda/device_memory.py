@@ -1,4 +1,4 @@
-"""Device memory of Numba's simulator and of a GPU: buffers within a hard limit, copies, launches.
+"""The memory of a GPU: buffers within a hard limit, copies, launches.
 
 Work is done in the order in which it is asked for, except copies `ahead`: they have a stream of
 their own, and run beside kernels. A :class:`DeviceEvent` orders the two.
@@ -23,7 +23,6 @@ from streammach.system.machine import size_text
 UNIT = 512  # bytes: CuPy's pool hands out multiples of it
 RESERVED_BYTES = 600_000_000  # a CUDA context, code and libraries: an estimate, not measured
 LIBRARIES = ("cupy", "cupy_backends", "cuda")  # whose errors are those of a GPU
-TF32_DROPPED = 13  # bits of a fraction of 23
 Sizes = dict[str, tuple[int, Any]]  # elements and types of buffers, by name
 
 
@@ -33,21 +32,27 @@ class DeviceArray:
     __slots__ = ("__weakref__", "kernel", "values")
 
     def __init__(self, values: Any, kernel: Any) -> None:
-        self.values = values  # for copies and array operations: CuPy's array, simulated NumPy's
-        self.kernel = kernel  # for launches: the words of an argument, simulated Numba's array
+        self.values = values  # for copies and array operations: CuPy's array
+        self.kernel = kernel  # for launches: the words of an argument
 
 
 class DeviceEvent:
-    """A point in the order of work; on a simulated device all work is done when it is asked for."""
+    """A point in the order of work, or of copies ahead: an event of CuPy's on a stream."""
+
+    def __init__(self, event: Any, stream: Any, copies: Any) -> None:
+        self._event, self._streams = event, (stream, copies)
 
     def mark(self, *, ahead: bool = False) -> None:
         """Be the point behind all that was asked for, or behind all copies ahead."""
+        self._event.record(self._streams[ahead])
 
     def before(self, *, ahead: bool = False) -> None:
         """Let what is asked for from now on, or the copies ahead, wait for this point."""
+        self._streams[ahead].wait_event(self._event)
 
     def reach(self) -> None:
         """Return when all before this point is done; at once if it was never marked."""
+        self._event.synchronize()
 
 
 def buffer_bytes(count: int, dtype: Any) -> int:
@@ -55,34 +60,43 @@ def buffer_bytes(count: int, dtype: Any) -> int:
     return rounded_up(max(count, 1) * np.dtype(dtype).itemsize, UNIT)
 
 
-def round_to_tf32(x: Any) -> Any:
-    """Return float32 numbers as TF32 has them: the nearest of 10 bits, the even one of two."""
-    bits = x.view(np.uint32)
-    half, odd = np.uint32((1 << TF32_DROPPED - 1) - 1), bits >> np.uint32(TF32_DROPPED)
-    nearest = (bits + half + (odd & np.uint32(1))) & np.uint32(-(1 << TF32_DROPPED) & 0xFFFFFFFF)
-    return np.where(np.isfinite(x), nearest.view(np.float32), x)
-
-
 class DeviceMemory:
-    """The memory of a simulated device; its limit is the most bytes of all buffers together."""
+    """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead."""
 
-    class_sets = (2, 32)  # fours of classes of a set, threads of a block, of the scan of classes
-    most_threads, _most_blocks = 32, 2  # of kernels that do with any number: simulated ones cost
-    xp: Any = np
-    stream: Any = 0
-    capability = (9, 0)  # compute capability
-    multiprocessors = 1
+    class_sets = (16, 256)  # fours of classes of a set, threads of a block, of the scan of classes
+    most_threads, most_blocks = 1024, 1 << 16  # of kernels that do with any number
+    xp: Any  # CuPy
+    capability: tuple[int, int]  # compute capability
+    multiprocessors: int
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self.limit = limit  # the most bytes of all buffers together
         self.held = self.peak = 0  # bytes of buffers now, and the most there ever were
+        self.open_card()
+
+    def open_card(self) -> None:
+        """Make the pool and the streams."""
+        import cupy
+
+        self.xp = cupy
+        with self._failures():
+            self._device = cupy.cuda.Device(0)
+            self._pool = cupy.cuda.MemoryPool()
+            with self._device:
+                self._pool.set_limit(size=self.limit)
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+                self._copies = cupy.cuda.Stream(non_blocking=True)
+            self._launcher = Launcher(self._stream.ptr)
+            digits = self._device.compute_capability  # "90", "120"
+            self.multiprocessors = self._device.attributes["MultiProcessorCount"]
+        self.capability = (int(digits[:-1]), int(digits[-1]))
 
     def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
         """Return a buffer of at least one element, in a ledger's line, or raise BudgetError."""
         n_bytes = buffer_bytes(count, dtype)
         if self.held + n_bytes > self.limit:
             raise self.too_small(n_bytes)
-        array = self._wrap(self.xp.empty(max(count, 1), dtype))
+        array = self.wrap(self.xp.empty(max(count, 1), dtype))
         self.held += n_bytes
         self.peak = max(self.peak, self.held)
         weakref.finalize(array, self._count_freed, n_bytes).atexit = False
@@ -109,7 +123,12 @@ class DeviceMemory:
 
     def view(self, array: DeviceArray, at: int, count: int) -> DeviceArray:
         """Return elements of a buffer as one of their own, which keeps no memory."""
-        return self._wrap(array.values[at : at + count])
+        return self.wrap(array.values[at : at + count])
+
+    def wrap(self, values: Any) -> DeviceArray:
+        """Return an array of the device for both of its users."""
+        words = array_words(values.data.ptr, values.size, values.dtype.itemsize)
+        return DeviceArray(values, words)
 
     def send_copy(self, source: NDArray[Any]) -> DeviceArray:
         """Return a new buffer with the elements of a host array."""
@@ -132,7 +151,7 @@ class DeviceMemory:
 
     def blocks(self, resident: int) -> int:
         """Return how many blocks fill the device with so many on each multiprocessor."""
-        return min(resident * self.multiprocessors, self._most_blocks)
+        return min(resident * self.multiprocessors, self.most_blocks)
 
     def stride(self, kernel: Any, n: int, *arguments: Any) -> None:
         """Launch a kernel whose threads stride over `n` elements."""
@@ -142,13 +161,20 @@ class DeviceMemory:
 
     def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
         """Run a kernel behind what was asked for before; an int is an int64 to it."""
-        plain = [a.kernel if isinstance(a, DeviceArray) else a for a in arguments]
-        kernel[grid, threads, self.stream](*plain)
+        if kernel.handle is None:
+            kernel.load(tuple(map(kind_of, arguments)), self.capability)
+        words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
+        self._launcher(kernel, grid, threads, b"".join(words))
 
     def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
         """Write the matrix product of float32 (n, m) and (m, p), perhaps in TF32, to (n, p)."""
-        # In TF32 factors keep 10 bits of their fractions, and the sums are float32.
-        np.matmul(*((round_to_tf32(a), round_to_tf32(b)) if tf32 else (a, b)), out=out)
+        from cupy._core import _routines_linalg as cupy_products
+
+        # In TF32 factors keep 10 bits of their fractions, and the sums are float32. CuPy has one
+        # setting for a process, which the environment may have chosen.
+        kind = cupy_products.COMPUTE_TYPE_TF32 if tf32 else cupy_products.COMPUTE_TYPE_DEFAULT
+        cupy_products.set_compute_type(np.float32, kind)
+        self.xp.matmul(a, b, out=out)
 
     def check_tf32(self) -> None:
         """Raise DeviceError if the device does not multiply in TF32."""
@@ -157,159 +183,31 @@ class DeviceMemory:
             what = f"TF32 needs compute capability {least}, the GPU's is {own}"
             raise DeviceError(what, path="--tf32")
 
-    def event(self) -> DeviceEvent:
-        """Return a point in the order of work that is not marked yet."""
-        return DeviceEvent()
+    def event(self) -> Any:
+        """Return a point in the order of work that is not marked yet, a :class:`DeviceEvent`."""
+        with self._device:
+            event = self.xp.cuda.Event(block=False, disable_timing=True)
+        return DeviceEvent(event, self._stream, self._copies)
 
     def send(
         self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
     ) -> None:
         """Copy a flat host array, which stays as it is meanwhile, to elements from `at` on."""
-        target.values[at : at + len(source)] = source
-
-    def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
-        """Copy elements from `at` on into a flat host array; they are there on return."""
-        target[:] = source.values[at : at + len(target)]
-
-    def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
-        """Ask for a buffer's first elements: they come before an event marked behind is reached."""
-        target[:] = source.values[: len(target)]
-
-    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
-        """Copy a buffer to another one of its size, behind what was asked for."""
-        target.values[:] = source.values
-
-    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
-        """Return a host array that the device copies from and to without help."""
-        return np.empty(max(count, 1), dtype)
-
-    def wait(self) -> None:
-        """Return when everything that was asked for is done."""
-
-    def room(self) -> int:
-        """Return the bytes that buffers may take now, those that are there included."""
-        return self.limit
-
-    def most_bytes(self) -> int:
-        """Return the most bytes that were taken at once."""
-        return self.peak
-
-    def trim(self) -> None:
-        """Give back what no buffer needs any more."""
-
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        """Make the device and its pool those of this thread."""
-        yield
-
-    def _wrap(self, values: Any) -> DeviceArray:
-        from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
-
-        return DeviceArray(values, FakeCUDAArray(values))
-
-    def _count_freed(self, n_bytes: int) -> None:
-        self.held -= n_bytes
-
-
-class DeviceLedger(DeviceMemory):
-    """Adds up what buffers would take, by line, and page-locked memory; it allocates nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.maxsize)
-        self.lines: dict[str, int] = {}
-        self.page_locked_bytes = 0
-
-    def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
-        """Return a buffer without elements."""
-        self.reserve(buffer_bytes(count, dtype), line)
-        return self._wrap(np.empty(0, dtype))
-
-    def reserve(self, n_bytes: int, line: str) -> None:
-        self.lines[line] = self.lines.get(line, 0) + n_bytes
-
-    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
-        """Return an array without elements."""
-        self.page_locked_bytes += max(count, 1) * np.dtype(dtype).itemsize
-        return np.empty(0, dtype)
-
-    def _wrap(self, values: Any) -> DeviceArray:
-        return DeviceArray(values, None)
-
-
-class CudaEvent(DeviceEvent):
-    """An event of CuPy's, on the stream of work or of copies ahead."""
-
-    def __init__(self, event: Any, stream: Any, copies: Any) -> None:
-        self._event, self._streams = event, (stream, copies)
-
-    def mark(self, *, ahead: bool = False) -> None:
-        self._event.record(self._streams[ahead])
-
-    def before(self, *, ahead: bool = False) -> None:
-        self._streams[ahead].wait_event(self._event)
-
-    def reach(self) -> None:
-        self._event.synchronize()
-
-
-class CudaMemory(DeviceMemory):
-    """The memory of a GPU: one CuPy pool with a hard limit, a stream, and one for copies ahead."""
-
-    class_sets = (16, 256)
-    most_threads, _most_blocks = 1024, 1 << 16
-
-    def __init__(self, limit: int) -> None:
-        import cupy
-
-        super().__init__(limit)
-        self.xp = cupy
-        with self._failures():
-            self._device = cupy.cuda.Device(0)
-            self._pool = cupy.cuda.MemoryPool()
-            with self._device:
-                self._pool.set_limit(size=limit)
-                self._stream = cupy.cuda.Stream(non_blocking=True)
-                self._copies = cupy.cuda.Stream(non_blocking=True)
-            self._launcher = Launcher(self._stream.ptr)
-            digits = self._device.compute_capability  # "90", "120"
-            self.multiprocessors = self._device.attributes["MultiProcessorCount"]
-        self.capability = (int(digits[:-1]), int(digits[-1]))
-
-    def launch(self, kernel: Any, grid: Any, threads: int, *arguments: Any) -> None:
-        if kernel.handle is None:
-            kernel.load(tuple(map(kind_of, arguments)), self.capability)
-        words = [a.kernel if isinstance(a, DeviceArray) else number_word(a) for a in arguments]
-        self._launcher(kernel, grid, threads, b"".join(words))
-
-    def product(self, a: Any, b: Any, out: Any, *, tf32: bool = False) -> None:
-        from cupy._core import _routines_linalg as cupy_products
-
-        # CuPy has one setting for a process, which the environment may have chosen.
-        kind = cupy_products.COMPUTE_TYPE_TF32 if tf32 else cupy_products.COMPUTE_TYPE_DEFAULT
-        cupy_products.set_compute_type(np.float32, kind)
-        self.xp.matmul(a, b, out=out)
-
-    def event(self) -> DeviceEvent:
-        with self._device:
-            event = self.xp.cuda.Event(block=False, disable_timing=True)
-        return CudaEvent(event, self._stream, self._copies)
-
-    def send(
-        self, target: DeviceArray, source: NDArray[Any], at: int = 0, *, ahead: bool = False
-    ) -> None:
-        """Copy a flat host array to the device, behind what was asked for, or ahead of it."""
         stream = self._copies if ahead else self._stream
         target.values[at : at + len(source)].set(source, stream=stream)
 
     def fetch(self, target: NDArray[Any], source: DeviceArray, at: int = 0) -> None:
+        """Copy elements from `at` on into a flat host array; they are there on return."""
         source.values[at : at + len(target)].get(stream=self._stream, out=target)
         self.wait()
 
     def fetch_later(self, target: NDArray[Any], source: DeviceArray) -> None:
-        """Copy a buffer's first elements into a flat page-locked array."""
+        """Ask for a buffer's first elements: they come before an event marked behind is reached."""
+        # The target is flat and page-locked.
         source.values[: len(target)].get(stream=self._stream, out=target, blocking=False)
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> None:
+        """Copy a buffer to another one of its size, behind what was asked for."""
         n_bytes = source.values.nbytes
         target.values.data.copy_from_device_async(source.values.data, n_bytes, self._stream)
 
@@ -321,20 +219,23 @@ class CudaMemory(DeviceMemory):
         return np.frombuffer(self.xp.cuda.PinnedMemoryPointer(memory, 0), dtype, max(count, 1))
 
     def wait(self) -> None:
+        """Return when everything that was asked for is done."""
         with self._failures():
             self._copies.synchronize()
             self._stream.synchronize()
 
     def room(self) -> int:
+        """Return the bytes that buffers may take now, those that are there included."""
         with self._device:
             free, _ = self.xp.cuda.runtime.memGetInfo()
         return min(self.limit, int(free) + int(self._pool.total_bytes()))
 
     def most_bytes(self) -> int:
-        """Return the bytes that the pool has: it keeps what it once took."""
+        """Return the most bytes that were taken at once: the pool keeps what it once took."""
         return max(self.peak, int(self._pool.total_bytes()))
 
     def trim(self) -> None:
+        """Give back what no buffer needs any more."""
         self.wait()
         with self._device:
             self._pool.free_all_blocks()
@@ -363,9 +264,41 @@ class CudaMemory(DeviceMemory):
             hint = "The last checkpoint is kept; --resume goes on from it."
             raise DeviceError(what, path="--device cuda", hint=hint) from error
 
-    def _wrap(self, values: Any) -> DeviceArray:
-        words = array_words(values.data.ptr, values.size, values.dtype.itemsize)
-        return DeviceArray(values, words)
+    def _count_freed(self, n_bytes: int) -> None:
+        self.held -= n_bytes
+
+
+class DeviceLedger(DeviceMemory):
+    """Adds up what buffers would take, by line, and page-locked memory; it allocates nothing."""
+
+    xp = np
+
+    def __init__(self) -> None:
+        super().__init__(sys.maxsize)
+        self.lines: dict[str, int] = {}
+        self.page_locked_bytes = 0
+
+    def open_card(self) -> None:
+        """Do nothing: no card is needed."""
+
+    def empty(self, count: int, dtype: Any, line: str = "") -> DeviceArray:
+        """Return a buffer without elements."""
+        self.reserve(buffer_bytes(count, dtype), line)
+        return self.wrap(np.empty(0, dtype))
+
+    def reserve(self, n_bytes: int, line: str) -> None:
+        self.lines[line] = self.lines.get(line, 0) + n_bytes
+
+    def wrap(self, values: Any) -> DeviceArray:
+        return DeviceArray(values, None)
+
+    def event(self) -> Any:
+        """Return nothing: nothing is done here that it could order."""
+
+    def host_array(self, count: int, dtype: Any) -> NDArray[Any]:
+        """Return an array without elements."""
+        self.page_locked_bytes += max(count, 1) * np.dtype(dtype).itemsize
+        return np.empty(0, dtype)
 
 
 def kind_of(argument: Any) -> tuple[bool, str]:
@@ -373,10 +306,3 @@ def kind_of(argument: Any) -> tuple[bool, str]:
     if isinstance(argument, DeviceArray):
         return True, argument.values.dtype.name
     return False, "int64" if isinstance(argument, int) else argument.dtype.name
-
-
-def open_memory(limit: int) -> DeviceMemory:
-    """Return the memory of the present device: a GPU's, or that of Numba's simulator."""
-    from streammach.backends.cuda.instructions import SIMULATED
-
-    return DeviceMemory(limit) if SIMULATED else CudaMemory(limit)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streammach.backends.cuda import kernels
 from streammach.backends.cuda.chunks import CODINGS
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
-from streammach.backends.cuda.instructions import compiled
+from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import (
     ADAM_REGISTERS,
     BACKWARD_REGISTERS,
@@ -68,7 +68,7 @@ def _forward(
 ) -> Any:  # fmt: skip
     bounds = launch_bounds(shape.threads, FORWARD_REGISTERS, capability)
     made = kernels.forward_kernel(shape, residuals=residuals, dense=dense, weights_are=weights_are)
-    return compiled(made, bounds)
+    return Kernel(made, bounds)
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +79,7 @@ def _backward(
     registers = ADAM_REGISTERS if kind.per_weight else BACKWARD_REGISTERS
     bounds = launch_bounds(shape.threads, registers, capability)
     made = kernels.backward_kernel(shape, kind.branch, weights_are=weights_are)
-    return compiled(made, bounds), bounds[1]
+    return Kernel(made, bounds), bounds[1]
 
 
 class Rule(NamedTuple):

@@ -1,4 +1,4 @@
-"""The functions that kernels call: a card's instructions, or plain Python in Numba's simulator."""
+"""The functions that kernels call, made of a card's instructions."""
 
 from __future__ import annotations
 
@@ -8,32 +8,21 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import config
 
 from streammach.backends import rowmath
-from streammach.backends.cuda import simulated, toolchain
 from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import STRIDING
+from streammach.backends.cuda.toolchain import (
+    as_device_function,
+    device,
+    float_of,
+    get,
+    peers,
+    popc,
+)
 from streammach.system.jit import Array, Number
 
-SIMULATED: bool = bool(config.ENABLE_CUDASIM)
-if SIMULATED:
-    source: Any = simulated
-    device, shared, compiled = (
-        simulated.device, simulated.as_device_function, simulated.compile_kernel,
-    )  # fmt: skip
-else:
-    source = toolchain
-    device, shared, compiled = toolchain.device, toolchain.as_device_function, Kernel
-int64: Any = np.int64  # positions in kernels: wide in the simulator too, and no type to follow
-get, put, get2, put2, get4, put4 = (
-    source.get, source.put, source.get2, source.put2, source.get4, source.put4,
-)  # fmt: skip
-get2_constant, get4_constant = source.get2_constant, source.get4_constant
-bits_of, float_of, product = source.bits_of, source.float_of, source.product
-warp_sum, warp_max, peers = source.warp_sum, source.warp_max, source.peers
-exchanged4, from_lane = source.exchanged4, source.from_lane
-popc, first_lane = source.popc, source.first_lane
+int64: Any = np.int64  # positions in kernels: wide everywhere, and no type to follow
 
 
 @device
@@ -62,21 +51,21 @@ def power_of_two(n: Number) -> Any:
     return float_of(np.uint32((n + rowmath.EXPONENT_BIAS) * rowmath.EXPONENT_UNIT))
 
 
-exp = shared(rowmath.exp, whole=whole, power_of_two=power_of_two)
-cosine = shared(rowmath.cosine, whole=whole)
-log_one_more = shared(rowmath.log_one_more)
-sigmoid = shared(rowmath.sigmoid, exp=exp)
-log_sigmoid = shared(rowmath.log_sigmoid, exp=exp, log_one_more=log_one_more)
-residual = shared(rowmath.residual)
-adagrad_step = shared(rowmath.adagrad_step)
-adam_moment = shared(rowmath.adam_moment)
-adam_step = shared(rowmath.adam_step)
+exp = as_device_function(rowmath.exp, whole=whole, power_of_two=power_of_two)
+cosine = as_device_function(rowmath.cosine, whole=whole)
+log_one_more = as_device_function(rowmath.log_one_more)
+sigmoid = as_device_function(rowmath.sigmoid, exp=exp)
+log_sigmoid = as_device_function(rowmath.log_sigmoid, exp=exp, log_one_more=log_one_more)
+residual = as_device_function(rowmath.residual)
+adagrad_step = as_device_function(rowmath.adagrad_step)
+adam_moment = as_device_function(rowmath.adam_moment)
+adam_step = as_device_function(rowmath.adam_step)
 
 
 @lru_cache
 def striding(function: Callable[..., None]) -> Any:
     """Return a kernel whose threads stride over entries."""
-    return compiled(function, STRIDING)
+    return Kernel(function, STRIDING)
 
 
 @lru_cache

@@ -32,21 +32,23 @@ from streammach.backends.cuda.chunks import (
 from streammach.backends.cuda.instructions import (
     adagrad_step,
     bucket_function,
-    exchanged4,
     exp,
+    int64,
+    residual,
+)
+from streammach.backends.cuda.shapes import CHUNK, WARP, ColumnTiles, code_bits
+from streammach.backends.cuda.toolchain import (
+    cuda,
+    exchanged4,
     from_lane,
     get,
     get4,
     get4_constant,
-    int64,
     put,
     put4,
-    residual,
     warp_max,
     warp_sum,
 )
-from streammach.backends.cuda.shapes import CHUNK, WARP, ColumnTiles, code_bits
-from streammach.backends.cuda.toolchain import cuda
 from streammach.options.optimizers import ADAGRAD, ADAM, ADAM_DECAYS
 from streammach.options.types import Weights
 from streammach.system.jit import Array, Number

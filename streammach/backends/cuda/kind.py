@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streammach.backends.kinds import H200, INSTALL_CUDA, BackendKind, Rates
 from streammach.system.errors import DeviceError, StreammachError, UsageError, clean
-from streammach.system.machine import QUANTITY, memory_limit, parse_size, size_text
+from streammach.system.machine import QUANTITY, parse_size, size_text
 
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays, Lines
@@ -55,7 +55,8 @@ def simulated() -> bool:
 def find_card() -> Card:
     """Return the device that ``--device cuda`` uses, or raise DeviceError of what is missing."""
     if simulated():
-        return Card("Numba's simulator", memory_limit().n_bytes)
+        hint = "Run it without NUMBA_ENABLE_CUDASIM."
+        raise DeviceError("CUDA is simulated", path="--device cuda", hint=hint)
     missing = [name for name in WHEELS if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(WHEELS[name] for name in missing)
@@ -137,10 +138,10 @@ def _run_kernel() -> None:
     """Launch a kernel of one thread, once in a process; it raises what libraries raise."""
     import numpy as np
 
-    from streammach.backends.cuda.device_memory import UNIT, CudaMemory
+    from streammach.backends.cuda.device_memory import UNIT, DeviceMemory
     from streammach.backends.cuda.launcher import Kernel
 
-    memory, result = CudaMemory(UNIT), np.zeros(1, np.int32)
+    memory, result = DeviceMemory(UNIT), np.zeros(1, np.int32)
     with memory.use():
         values = memory.send_copy(np.array([41], np.int32))
         memory.launch(Kernel(count_up, (1, 1)), 1, 1, values)
@@ -157,12 +158,6 @@ def _message_of(error: Exception) -> str:
 
 def _device_error(why: str, hint: str) -> DeviceError:
     return DeviceError(f"no usable GPU: {why}", path="--device cuda", hint=hint)
-
-
-def _usual() -> str:
-    if simulated():
-        raise DeviceError("CUDA is simulated")
-    return find_card().name
 
 
 def _open(
@@ -227,8 +222,8 @@ def _with_card(word: str) -> BackendKind:
 
 
 CUDA = BackendKind(
-    name="cuda", title="GPU", probe=lambda: find_card().name, usual=_usual, open=_open,
-    footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
+    name="cuda", title="GPU", probe=lambda: find_card().name, usual=lambda: find_card().name,
+    open=_open, footprint=_footprint, memory=lambda: find_card().free_bytes, launches=_launches,
     holds=_holds, batch={False: 4096, True: 4096}, max_waves=8, resident=(True, False),
     weight_types=("float32", "bfloat16"), tf32=lambda: find_card().tf32, idle_host=True, sorts=True,
     rates=_rates, with_card=_with_card,

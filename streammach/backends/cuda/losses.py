@@ -28,21 +28,17 @@ from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory
 from streammach.backends.cuda.group import ModelGroup, Rule
 from streammach.backends.cuda.instructions import (
     bucket_function,
-    compiled,
     exp,
-    get,
     int64,
     log_sigmoid,
-    put,
     residual,
     sigmoid,
     striding,
-    warp_max,
-    warp_sum,
 )
 from streammach.backends.cuda.kernels import LOGARITHMS, LOGITS, LOWEST, ONE, RESIDUALS, ZERO
+from streammach.backends.cuda.launcher import Kernel
 from streammach.backends.cuda.shapes import WARP, ColumnTiles, code_bits, stride_of
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.toolchain import cuda, get, put, warp_max, warp_sum
 from streammach.backends.cuda.transfers import LABELS, BufferRoom, TransferBuffer
 from streammach.backends.protocol import BEST_CLASSES, NOTHING, Loss, join_losses
 from streammach.options.estimators import SUM
@@ -201,7 +197,7 @@ def list_kernel(shape: ColumnTiles, *, logistic: bool) -> Callable[..., None]:
 def _kernel(shape: ColumnTiles, n_best: int, *, logistic: bool) -> Any:
     """Return a kernel of the joint loss, or of each model's own where no best classes are found."""
     made = joint_kernel(shape, n_best) if n_best else list_kernel(shape, logistic=logistic)
-    return compiled(made, BOUNDS)
+    return Kernel(made, BOUNDS)
 
 
 class LossOverOutputs:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streammach.backends.cuda.device_memory import CudaMemory, DeviceMemory
-from streammach.backends.cuda.instructions import SIMULATED
+from streammach.backends.cuda.device_memory import DeviceMemory
 from streammach.backends.cuda.sorting import FeatureSort
-from streammach.backends.kinds import H200, Rates
+from streammach.backends.kinds import Rates
 
 COUNT, KEYS, SIDE = 1 << 24, 1 << 17, 2048
 ROOM_BYTES = 256 << 20
@@ -22,10 +21,8 @@ TURNS = 5
 
 
 def measure_rates() -> Rates:
-    """Return the rates of the present card; those of a known one in the simulator."""
-    if SIMULATED:
-        return H200
-    memory = CudaMemory(ROOM_BYTES)
+    """Return the rates of the present card."""
+    memory = DeviceMemory(ROOM_BYTES)
     with memory.use():
         rates = _rates(memory)
     memory.trim()

@@ -15,20 +15,19 @@ from typing import Any
 import numpy as np
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
-from streammach.backends.cuda.instructions import (
-    compiled,
+from streammach.backends.cuda.instructions import int64, lanes_below
+from streammach.backends.cuda.launcher import Kernel
+from streammach.backends.cuda.shapes import MOST_THREADS, WARP, rounded_up
+from streammach.backends.cuda.toolchain import (
+    cuda,
     device,
     first_lane,
     from_lane,
     get,
-    int64,
-    lanes_below,
     peers,
     popc,
     put,
 )
-from streammach.backends.cuda.shapes import MOST_THREADS, WARP, rounded_up
-from streammach.backends.cuda.toolchain import cuda
 from streammach.system.jit import Array, Number
 
 DIGIT_BITS = 8  # at most, of a pass
@@ -148,7 +147,7 @@ def scatter_digits(
 
 @lru_cache
 def _kernel(function: Callable[..., None]) -> Any:
-    return compiled(function, (MOST_THREADS, 1))
+    return Kernel(function, (MOST_THREADS, 1))
 
 
 class FeatureSort:

@@ -14,11 +14,11 @@ import numpy as np
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
 from streammach.backends.cuda.group import ModelGroup, Rule, Segments
-from streammach.backends.cuda.instructions import device, get, int64, ones, put, striding, warp_sum
+from streammach.backends.cuda.instructions import int64, ones, striding
 from streammach.backends.cuda.losses import CudaSteps
 from streammach.backends.cuda.shapes import CHUNK, RESIDENT, THREADS, WARP, rounded_up, stride_of
 from streammach.backends.cuda.sorting import LINE, FeatureSort
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.toolchain import cuda, device, get, put, warp_sum
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
 from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch

@@ -3,7 +3,7 @@
 numba-cuda is maintained no further; what takes its place has to offer what is called here. Arrays
 of four scalars, records and vector types are loaded word by word (``ld.global.f32``), and a signed
 index costs a comparison and a selection; the instructions below give one each. In Numba's simulator
-:mod:`streammach.backends.cuda.simulated` stands for them.
+those of ``tests/simulator`` stand for them.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, Sizes
-from streammach.backends.cuda.instructions import get, int64, put, striding
+from streammach.backends.cuda.instructions import int64, striding
 from streammach.backends.cuda.shapes import CHUNK, WARP, rounded_up
-from streammach.backends.cuda.toolchain import cuda
+from streammach.backends.cuda.toolchain import cuda, get, put
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.system.jit import Array, Number, kernel
 

@@ -32,7 +32,7 @@ compiled = []  # names of kernels
 def watch():
     """Write down every launch that the backend asks for, and what it compiles."""
     from streammach.backends.cuda import launcher
-    from streammach.backends.cuda.device_memory import CudaMemory, DeviceArray, kind_of
+    from streammach.backends.cuda.device_memory import DeviceArray, DeviceMemory, kind_of
 
     compile_it, kinds = launcher.compile_cubin, {}
 
@@ -41,7 +41,7 @@ def watch():
         return compile_it(function, *how)
 
     launcher.compile_cubin = watched_compiler
-    launch = CudaMemory.launch
+    launch = DeviceMemory.launch
 
     def watched(memory, kernel, grid, threads, *arguments):
         words = sum(ARRAY_WORDS if isinstance(a, DeviceArray) else 1 for a in arguments)
@@ -50,7 +50,7 @@ def watch():
         asked.append((kernel.function.__name__, words))
         launch(memory, kernel, grid, threads, *arguments)
 
-    CudaMemory.launch = watched
+    DeviceMemory.launch = watched
 
 
 def drawn(shape, n=30):

@@ -68,10 +68,10 @@ def install():
         return
     from numba.cuda.simulator import kernel, kernelapi
 
-    from streammach.backends.cuda import simulated
+    from tests.simulator import instructions
 
     shim = types.SimpleNamespace(**{name: getattr(threading, name) for name in threading.__all__})
     shim.current_thread = lambda: _Block.running or threading.current_thread()
     kernel.BlockManager = _Block
     kernelapi.FakeCUDAShared.array = _shared_array
-    kernelapi.threading = simulated.threading = shim
+    kernelapi.threading = instructions.threading = shim

@@ -93,8 +93,8 @@ class BackendKind:
     batch: Mapping[bool, int]  # by dense: rows from which on a step takes no less time a row
     # Raises DeviceError if it can never train, or predict by, R models of B buckets.
     launches: Callable[[int, int], None] = lambda n_buckets, n_repetitions: None
-    # Raises BudgetError if the model of a config that predicts does not fit its memory now.
-    holds: Callable[[RunConfig], None] = lambda config: None
+    # Raises BudgetError if the model of some work, which predicts, does not fit its memory now.
+    holds: Callable[[Work], None] = lambda work: None
     max_waves: int = 1  # most groups that repetitions are trained in
     resident: tuple[bool, ...] = (False,)  # whether it may keep a store's rows, the better first
     weight_types: tuple[Weights, ...] = ("float32",)  # of weights while they are trained

@@ -13,7 +13,6 @@ from streammach.system.errors import BudgetError, DeviceError, UsageError, clean
 if TYPE_CHECKING:
     from streammach.backends.kinds import Arrays
     from streammach.backends.protocol import Backend
-    from streammach.options.config import RunConfig
     from streammach.options.model_spec import ModelSpec
     from streammach.options.plan import Plan
 
@@ -55,8 +54,7 @@ def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
         try:
             _check(kind, work, why)  # before a card is looked at, which takes memory and time
             usable = kind.probe() if name == wanted else kind.usual()
-            if work.model is not None:
-                kind.holds(predicting(work, name))
+            kind.holds(work)
             return use(name, why or usable)
         except (DeviceError, BudgetError, UsageError) as error:
             if name == names[-1]:
@@ -68,16 +66,6 @@ def on_device(wanted: str, work: Work, use: Callable[[str, str], T]) -> T:
 def choose_device(wanted: str, work: Work = ANYTHING) -> tuple[str, str]:
     """Return the device for some work and why; see :func:`on_device`."""
     return on_device(wanted, work, lambda name, why: (name, why))
-
-
-def predicting(work: Work, device: str, threads: int = 1) -> RunConfig:
-    """Return how the model of some work predicts on a device."""
-    from streammach.options.config import RunConfig  # loads hashes
-
-    assert work.model is not None, "a model predicts"
-    return RunConfig.predicting(
-        work.model, device=device, dense=work.dense, threads=threads, n_more=work.n_more
-    )
 
 
 def _check(kind: BackendKind, work: Work, why: str) -> None:
@@ -115,9 +103,13 @@ def open_to_predict(
     """
     n_more = weights["projection"].shape[1] if "projection" in weights else 0
     work = Work(model=spec.shape, dense=dense, n_more=n_more)
+    from streammach.options.config import RunConfig  # loads hashes
 
     def open_backend(device: str, why: str) -> tuple[str, Backend]:
-        kind, config = BACKENDS[device], predicting(work, device, threads)
+        config = RunConfig.predicting(
+            spec.shape, device=device, dense=dense, threads=threads, n_more=n_more
+        )
+        kind = BACKENDS[device]
         return device, kind.open(spec, config, weights=weights, logistic=logistic)
 
     return on_device(wanted, work, open_backend)

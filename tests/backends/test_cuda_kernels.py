@@ -260,8 +260,8 @@ def best(device, p, estimator, k, *, words=2, threads=32, staged=True):
     scan[(-(-n // shape.rows), shape.n_sets // threads), threads](
         p.ravel(), packed, n, *sizes, keys
     )
-    select = Kernel(decode.select_kernel(shape), (threads, 4))
-    select[n, threads](p.ravel(), packed, keys, *sizes, kind, k, candidates, scores, ids)
+    select = Kernel(decode.select_kernel(shape, kind), (threads, 4))
+    select[n, threads](p.ravel(), packed, keys, *sizes, k, candidates, scores, ids)
     return ids.reshape(n, k), scores.reshape(n, k)
 
 

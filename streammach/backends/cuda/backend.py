@@ -21,7 +21,7 @@ from streammach.backends.cuda.dense_rows import CudaDenseSteps, Products
 from streammach.backends.cuda.device_memory import RESERVED_BYTES, DeviceMemory
 from streammach.backends.cuda.footprint import fewest_groups
 from streammach.backends.cuda.group import Host, ModelGroup, Rule
-from streammach.backends.cuda.losses import CudaSteps, Losses, LossOverOutputs
+from streammach.backends.cuda.losses import CudaSteps, Losses
 from streammach.backends.cuda.prediction import CudaPrediction, query_rows
 from streammach.backends.cuda.shapes import group_edges, packed_codes, widest
 from streammach.backends.cuda.sparse import CudaSparseSteps
@@ -151,12 +151,7 @@ class CudaBackend(Ranked):
             self._use(basis)
             joint = training.loss == "joint"
             assert not joint or self.n_waves == 1, "the joint loss needs all repetitions at once"
-            self._trains.over = None
-            if joint or batch_labels:
-                self._trains.over = LossOverOutputs(
-                    self._memory, self.spec.n_classes, self._decoder if joint else None,
-                    logistic=training.logistic,
-                )  # fmt: skip
+            self._trains.choose_loss(self._decoder if joint else None, logistic=training.logistic)
 
     def _new_steps(self) -> CudaSteps:
         given = (self._memory, self._wide, self._most, self._room, self.row_cache)

@@ -100,34 +100,19 @@ def median_function(shape: ClassSets) -> Callable[..., Any]:
     return made
 
 
-def score_function(shape: ClassSets) -> Callable[..., Any]:
-    """Return ``score(p, first, codes, code_words, i, kind)``: class i by any kind of score."""
-    # For few classes, in one kernel for all kinds: a value's place in their order is counted.
+def score_function(shape: ClassSets, kind: int) -> Callable[..., Any]:
+    """Return ``score(p, first, codes, code_words, i)``: class i by a kind of score."""
+    if kind == MEDIAN:
+        return median_function(shape)
     B, R, bucket = shape.n_buckets, shape.n_repetitions, bucket_function(shape.code_bits)
-    lower, upper = (R - 1) // 2, R // 2
 
     @device
-    def score(
-        p: Array, first: Number, codes: Array, code_words: Number, i: Number, kind: Number
-    ) -> Any:
+    def score(p: Array, first: Number, codes: Array, code_words: Number, i: Number) -> Any:
         total = get(p, first + bucket(codes, 0, i))
-        if kind != MEDIAN:
-            for r in range(1, R):
-                x = get(p, first + r * B + bucket(codes, r * code_words, i))
-                total = total + x if kind == SUM else min(total, x)
-            return total
-        low = high = total
-        for r in range(R):
-            x, place = get(p, first + r * B + bucket(codes, r * code_words, i)), 0
-            for s in range(R):
-                y = get(p, first + s * B + bucket(codes, s * code_words, i))
-                if y < x or (y == x and s < r):
-                    place += 1
-            if place == lower:
-                low = x
-            if place == upper:
-                high = x
-        return high if lower == upper else (high + low) * HALF
+        for r in range(1, R):
+            x = get(p, first + r * B + bucket(codes, r * code_words, i))
+            total = total + x if kind == SUM else min(total, x)
+        return total
 
     return score
 
@@ -239,15 +224,15 @@ def best_of_block(key: Number, scratch: Array, warps: int) -> Any:
     return key
 
 
-def select_kernel(shape: ClassSets) -> Callable[..., None]:
+def select_kernel(shape: ClassSets, kind: int) -> Callable[..., None]:
     """Return the kernel that finds the k best classes of a row; launched on one block a row."""
     stride, T, words = shape.stride, shape.threads, shape.words
     size, warps = 4 * words, T // WARP
-    score = score_function(shape)
+    score = score_function(shape, kind)
 
     def select(
         p: Array, codes: Array, keys: Array, n_classes: int, code_words: int, n_sets: int,
-        kind: int, k: int, candidates: Array, scores: Array, ids: Array,
+        k: int, candidates: Array, scores: Array, ids: Array,
     ) -> None:  # fmt: skip
         """Write the k best classes of a row and their scores, best first.
 
@@ -255,8 +240,8 @@ def select_kernel(shape: ClassSets) -> Callable[..., None]:
         ----------
         p, codes, keys, n_classes, code_words, n_sets : float32, uint32, int64, int, int, int
             As for the scan, which wrote the keys.
-        kind, k, candidates : int, int, int64 (n_rows * k * 4 * words,)
-            SUM, MINIMUM or MEDIAN; how many are wanted, at most K; scratch.
+        k, candidates : int, int64 (n_rows * k * 4 * words,)
+            How many are wanted, at most K; scratch.
         scores, ids : float32 (n_rows * k,), int64 (n_rows * k,)
             Receive the result.
         """
@@ -277,7 +262,7 @@ def select_kernel(shape: ClassSets) -> Callable[..., None]:
                 i = ((group * words + e // 4) * T + owner) * 4 + e % 4
                 key = NO_KEY
                 if best != NO_KEY and i < n_classes:
-                    key = key_of(score(p, q * stride, codes, code_words, i, kind), i)
+                    key = key_of(score(p, q * stride, codes, code_words, i), i)
                 put(candidates, (q * k + j) * size + e, key)
         cuda.syncthreads()
         last = ABOVE_ALL
@@ -297,13 +282,11 @@ def select_kernel(shape: ClassSets) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=32)
-def _scan(shape: ClassSets, kind: int) -> Any:
-    return Kernel(scan_kernel(shape, kind), shape.bounds)
-
-
-@lru_cache(maxsize=32)
-def _select(shape: ClassSets) -> Any:
-    return Kernel(select_kernel(shape), shape.bounds)
+def _kernels(shape: ClassSets, kind: int) -> tuple[Any, Any]:
+    """Return scan and select."""
+    makers = scan_kernel, select_kernel
+    scan, select = (Kernel(make(shape, kind), shape.bounds) for make in makers)
+    return scan, select
 
 
 def _class_sets(spec: ModelShape, kind: int, sets: tuple[int, int]) -> ClassSets:
@@ -354,7 +337,7 @@ class CudaDecoder:
         # rows, and float32 and int64 (rows * k,): what they were ranked by, and the classes.
         memory = self._memory
         shape = _class_sets(self._spec, kind, memory.class_sets)
-        scan, select = _scan(shape, kind), _select(_class_sets(self._spec, SUM, memory.class_sets))
+        scan, select = _kernels(shape, kind)
         most = self._make_room(shape, k)
         buffers, sizes = self._buffers, (shape.n_classes, shape.code_words, shape.n_sets)
         for start in range(0, n, most):
@@ -365,8 +348,8 @@ class CudaDecoder:
                 self._codes, rows, *sizes, buffers["keys"],
             )  # fmt: skip
             memory.launch(
-                select, rows, shape.threads, some, self._codes, buffers["keys"], *sizes, kind,
-                k, buffers["candidates"], buffers["scores"], buffers["ids"],
+                select, rows, shape.threads, some, self._codes, buffers["keys"], *sizes, k,
+                buffers["candidates"], buffers["scores"], buffers["ids"],
             )  # fmt: skip
             yield start, start + rows, buffers["scores"], buffers["ids"]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streammach.backends.kinds import H200, INSTALL_CUDA, BackendKind, Rates
+from streammach.backends.kinds import H200, INSTALL_CUDA, BackendKind, Rates, Work
 from streammach.system.errors import DeviceError, StreammachError, UsageError, clean
 from streammach.system.machine import QUANTITY, parse_size, size_text
 
@@ -185,11 +185,12 @@ def _launches(n_buckets: int, n_repetitions: int) -> None:
     launch_shape(n_buckets, n_repetitions)
 
 
-def _holds(config: RunConfig) -> None:
+def _holds(work: Work) -> None:
     from streammach.backends.cuda.footprint import fewest_groups
 
-    free, n_more = find_card().free_bytes, config.more_columns
-    fewest_groups(config.shape, dense=config.dense, device_bytes=free, n_more=n_more)
+    if work.model is not None:
+        free = find_card().free_bytes
+        fewest_groups(work.model, dense=work.dense, device_bytes=free, n_more=work.n_more)
 
 
 def _rates() -> Rates:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -200,57 +200,28 @@ def _kernel(shape: ColumnTiles, n_best: int, *, logistic: bool) -> Any:
     return Kernel(made, BOUNDS)
 
 
-class LossOverOutputs:
-    """A loss that begins with the outputs of all models: the joint one, or that of lists of labels.
-
-    The joint loss has a decoder for the best classes, and all repetitions are on the device.
-    Without a decoder, each model has softmaxes or sigmoids of its own.
-    """
-
-    def __init__(
-        self, memory: DeviceMemory, n_classes: int, decoder: CudaDecoder | None, *, logistic: bool
-    ) -> None:
-        self._memory, self._decoder, self._logistic = memory, decoder, logistic
-        self._n_best = 0 if decoder is None else min(BEST_CLASSES, n_classes)
-        self.begins_with = LOGITS if logistic else LOGARITHMS
-
-    def residuals(
-        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, labels: Sequence[DeviceArray],
-        *, z: DeviceArray, losses: DeviceArray, smoothing: np.float32,
-    ) -> None:  # fmt: skip
-        """Turn a slot's outputs `z` into residuals, and write losses; shares are used up."""
-        memory, stride, models = self._memory, group.shape.stride, group.n_repetitions
-        kernel = _kernel(group.shape, self._n_best, logistic=self._logistic)
-        codes = (group.codes, group.code_words)
-        if self._decoder is None:
-            memory.launch(
-                kernel, (n_rows, models), WARP, *labels, slot["importance"], *codes, smoothing, z,
-                losses,
-            )  # fmt: skip
-            return
-        for start, stop, scores, ids in self._decoder.some_best(z, SUM, n_rows, self._n_best):
-            n = stop - start
-            memory.launch(
-                kernel, n, WARP, memory.view(labels[0], start, n + 1), *labels[1:],
-                memory.view(slot["importance"], start, n), *codes, scores, ids, smoothing,
-                memory.view(z, start * stride, n * stride),
-                memory.view(losses, start * models, n * models),
-            )  # fmt: skip
-
-
 class CudaSteps(ABC):
-    """Trains a group on batches; nothing waits for the device."""
+    """Trains a group on batches; nothing waits for the device.
+
+    The joint loss, and those of lists of labels, begin with the outputs of all models.
+    """
 
     def __init__(
         self, memory: DeviceMemory, spec: ModelShape, models: int, room: BufferRoom
     ) -> None:
+        self._memory, self._n_classes = memory, spec.n_classes
         self.z = memory.empty(room.n_rows * stride_of(spec, models), np.float32, "residuals")
         self.losses = memory.empty(room.n_rows * models, np.float32, "residuals")
         # Starts and shares of the target where each row has one label.
         self._starts = memory.numbers(room.n_rows + 1, "residuals")
         self._shares = memory.empty(room.n_rows, np.float32, "residuals")
         self._listed = room.n_labels > 0
-        self.over: LossOverOutputs | None = None  # else each model has a softmax of its own
+        self.choose_loss(None, logistic=False)
+
+    def choose_loss(self, decoder: CudaDecoder | None, *, logistic: bool) -> None:
+        """Train by the joint loss, if a decoder finds its best classes, or by each model's own."""
+        # The joint loss needs all repetitions on the device.
+        self._decoder, self._logistic = decoder, logistic
 
     @abstractmethod
     def step(self, group: ModelGroup, batch: Batch | RowIdBatch, rule: Rule) -> DeviceArray:
@@ -260,13 +231,39 @@ class CudaSteps(ABC):
         self, group: ModelGroup, slot: TransferBuffer, n_rows: int, smoothing: np.float32, *,
         dense: bool,
     ) -> None:  # fmt: skip
-        room: dict[str, Any] = {"z": self.z, "losses": self.losses, "smoothing": smoothing}
-        output = RESIDUALS if self.over is None else self.over.begins_with
-        group.forward(slot, n_rows, output, dense=dense, **room)
-        if self.over is None:
-            return
+        """Write the residuals of a slot's rows to `z`, their losses to `losses`."""
+        output = RESIDUALS
+        if self._decoder is not None or self._listed:
+            output = LOGITS if self._logistic else LOGARITHMS
+        group.forward(
+            slot, n_rows, output, z=self.z, losses=self.losses, smoothing=smoothing, dense=dense
+        )
+        if output != RESIDUALS:
+            self._residuals_of_outputs(group, slot, n_rows, smoothing)
+
+    def _residuals_of_outputs(
+        self, group: ModelGroup, slot: TransferBuffer, n_rows: int, smoothing: np.float32
+    ) -> None:
+        """Turn a slot's outputs in `z` into residuals, and write losses; shares are used up."""
+        memory, stride, models = self._memory, group.shape.stride, group.n_repetitions
         labels = [slot[name] for name in LABELS] if self._listed else self._one_label(slot)
-        self.over.residuals(group, slot, n_rows, labels, **room)
+        n_best = 0 if self._decoder is None else min(BEST_CLASSES, self._n_classes)
+        kernel = _kernel(group.shape, n_best, logistic=self._logistic)
+        codes = (group.codes, group.code_words)
+        if self._decoder is None:
+            memory.launch(
+                kernel, (n_rows, models), WARP, *labels, slot["importance"], *codes, smoothing,
+                self.z, self.losses,
+            )  # fmt: skip
+            return
+        for start, stop, scores, ids in self._decoder.some_best(self.z, SUM, n_rows, n_best):
+            n = stop - start
+            memory.launch(
+                kernel, n, WARP, memory.view(labels[0], start, n + 1), *labels[1:],
+                memory.view(slot["importance"], start, n), *codes, scores, ids, smoothing,
+                memory.view(self.z, start * stride, n * stride),
+                memory.view(self.losses, start * models, n * models),
+            )  # fmt: skip
 
     def _one_label(self, slot: TransferBuffer) -> list[DeviceArray]:
         self._shares.values.fill(1)

@@ -15,16 +15,22 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from streammach.counts.class_scores import (
+    BLOCK,
+    BoundedRow,
+    HashedScores,
+    ScoreLists,
+    add_features,
+    score,
+)
 from streammach.counts.count_kernels import STEP
 from streammach.counts.vectors import add_gains, highest_unit, reach_block, take_units
 from streammach.rows.arrays import insert, offer
 from streammach.rows.packed import Counts, PackedCounts
 from streammach.system.jit import Array, Number, kernel
-from streammach.system.simd import LANES, aligned_zeros, prefetch, trailing_zeros
+from streammach.system.simd import aligned_zeros, prefetch, trailing_zeros
 
-BLOCK = LANES  # classes
 SEED_BLOCKS = 8  # with the highest bounds, whose best classes give the first k-th best score
 SEEDS = 16
 MOST = 32767  # units in an int16
@@ -32,64 +38,6 @@ LEFT_OUT = np.int32(-(1 << 30))  # units of a class that is not looked at
 AHEAD, LINE = 6, 16  # blocks whose memory is asked for early; float32 in a line of the cache
 ERROR = 2.0**-21  # twice what rounding one addition takes or gives, and more
 ROW_BYTES = 8192  # scratch for a block of classes, the best ones, and a row's features: for 500
-NO_PEAKS = np.zeros(0, np.int16)
-
-
-class ScoreLists(NamedTuple):
-    """What scores are made of, and what bounds them in each of b blocks of 64 classes."""
-
-    # Those of PackedCounts, `classes` being the steps; or with 0 as the unit, and no peaks, those
-    # of CountWeights.
-    starts: Array
-    classes: Array
-    gains: Array
-    peaks: Array
-    unit: int
-    wide_of: Array  # this and the next ones: those of both
-    wide: Array
-    penalty: Array
-    base: Array
-    log_values: Array
-    block_bases: Array  # float32 (b,): the largest `base`
-    block_logs: Array  # float32 (2, b): the smallest and the largest `log_values`
-    block_gains: Array  # int8 or int16 (w, b): the largest gains of each feature in `wide`
-    sizes: Array  # float32 (2,): largest magnitudes of `base` and of `log_values` of all classes
-
-    @classmethod
-    def of(cls, w: Counts) -> ScoreLists:
-        """Return them for plain or packed counts."""
-        wide, firsts = np.ascontiguousarray(w.wide), np.arange(0, w.n_classes, BLOCK)
-        if isinstance(w, PackedCounts):
-            classes: NDArray[Any] = w.steps
-            peaks, unit = w.peaks, w.unit
-        else:
-            classes, peaks, unit = w.classes, NO_PEAKS, 0
-        logs = [part.reduceat(w.log_values, firsts) for part in (np.minimum, np.maximum)]
-        return cls(
-            w.starts, classes, w.gains, peaks, unit, w.wide_of, wide, w.penalty, w.base,
-            w.log_values, np.maximum.reduceat(w.base, firsts), np.stack(logs),
-            np.maximum.reduceat(wide, firsts, axis=1),
-            np.array([abs(w.base).max(), abs(w.log_values).max()], np.float32),
-        )  # fmt: skip
-
-    @staticmethod
-    def footprint(n_classes: int, n_wide: int) -> int:
-        """Return the bytes of what bounds, with so many features in `wide`."""
-        return -(-n_classes // BLOCK) * (12 + 2 * n_wide)
-
-
-class HashedScores(NamedTuple):
-    """What hashed models add to the scores of rows: nothing where R is 0."""
-
-    logs: Array  # float32 (n, R * B): logarithms of the rows' bucket probabilities
-    codes: Array  # unsigned (K * R,): buckets of the classes, class by class
-    n_buckets: int  # B
-    n_repetitions: int  # R
-    weight: Any  # float32: that of the models over R, 0 or more
-
-
-# Codes of the type of most models, so that kernels are not compiled once more.
-UNHASHED = HashedScores(np.zeros((1, 0), np.float32), np.zeros(0, np.uint16), 1, 0, np.float32(0))
 
 
 class SoughtClasses(NamedTuple):
@@ -142,16 +90,6 @@ class BoundRoom(NamedTuple):
         return blocks * (4 * BLOCK + 8) + 4 * n_repetitions + ROW_BYTES
 
 
-class BoundedRow(NamedTuple):
-    """A row while its classes are looked at, in a kernel."""
-
-    spread: Array  # its features that stand in `wide`
-    rest: Number  # float32: the sum of its penalties
-    cap: Number  # float32: what hashed models add at most
-    step: Number  # float32: a unit of gains in nats
-    logs: Array  # float32 (R * B,)
-
-
 @kernel(fastmath=False)
 def best_of_rows(
     indptr: Array, features: Array, first: int, last: int, sought: SoughtClasses,
@@ -194,14 +132,7 @@ def best_of_row(
     hashed: HashedScores, room: BoundRoom, scores: Array, ids: Array,
 ) -> None:  # fmt: skip
     """Write the best classes of a row: of its features, without some classes, by its logarithms."""
-    rest, n_wide = np.float32(0), 0
-    for f in features:
-        rest += lists.penalty[f]
-        if lists.wide_of[f] >= 0:
-            room.columns[n_wide] = lists.wide_of[f]
-            n_wide += 1
-        else:
-            add_list(lists, f, room.units)
+    rest, n_wide = add_features(features, lists, room.units, room.columns)
     for c in without:
         room.units[c] = LEFT_OUT
     cap, size = highest_of(logs, hashed, room.tops)
@@ -285,23 +216,6 @@ def scan_blocks(
                 bound = max(bound, scores[k - 1])
 
 
-@kernel(inline=True)
-def add_list(lists: ScoreLists, f: int, units: Array) -> None:
-    """Add the gains of a feature's list to those of their classes."""
-    # Gains are integers, so their sum does not depend on its order. Indices are unsigned: no test
-    # for negative ones.
-    classes, gains = lists.classes, lists.gains
-    first, last = np.int64(lists.starts[f]), np.int64(lists.starts[f + 1])
-    if lists.unit == 0:
-        for z in range(first, last):
-            units[np.uint32(classes[z])] += gains[z]
-    else:
-        c = np.uint32(0)
-        for z in range(first, last):
-            c += classes[z]
-            units[np.uint32(c)] += gains[z]
-
-
 @kernel(fastmath=False, inner=True)
 def bound_blocks(row: BoundedRow, lists: ScoreLists, room: BoundRoom) -> None:
     """Write what the classes of each block reach at most to ``room.bounds``."""
@@ -352,22 +266,6 @@ def reach(row: BoundedRow, b: Number, lists: ScoreLists, bound: Number, room: Bo
             if room.reached[j] >= bound:
                 lanes |= np.uint64(1) << np.uint64(j)
     return lanes
-
-
-@kernel(fastmath=False, inline=True, inner=True)
-def score(row: BoundedRow, c: Number, lists: ScoreLists, hashed: HashedScores, units: Array) -> Any:
-    """Return the score of a class."""
-    gained = np.int64(units[c])
-    for w in row.spread:
-        gained += lists.wide[w, c]
-    s = np.float32(lists.base[c] - row.rest * lists.log_values[c] + gained * row.step)
-    if hashed.n_repetitions > 0:  # the sum of its logarithms, r rising
-        some = np.float32(0)
-        for r in range(hashed.n_repetitions):
-            at = np.int64(hashed.codes[c * hashed.n_repetitions + r])
-            some += row.logs[r * hashed.n_buckets + at]
-        s = s + hashed.weight * some
-    return s
 
 
 @kernel(inline=True)

@@ -8,7 +8,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import UNHASHED, BoundRoom, ScoreLists, SoughtClasses, best_of_rows
+from streammach.counts.bounded import BoundRoom, SoughtClasses, best_of_rows
+from streammach.counts.class_scores import UNHASHED, ScoreLists
 from streammach.counts.learning import GroupWeights, weigh
 from streammach.counts.pair_updates import (
     FAR,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
-from streammach.counts.pair_updates import RowLists
 from streammach.linear.descent import Examples, UnitRows, descend
 from streammach.system.jit import Array, Number, kernel
 
@@ -34,37 +33,6 @@ class LabelRoom(NamedTuple):
         """Return scratch for d features."""
         features, pairs = np.empty(d, np.int32), np.empty(d, np.int64)
         return cls(np.zeros(d, np.int32), features, pairs, np.empty(d + 1, np.float32))
-
-
-@kernel()
-def fill_examples(rows: RowLists, rivals: Array, first: int, ends: Array, out: Array) -> None:
-    """Append each row to the examples of its classes and rivals ``first : first + k``.
-
-    Parameters
-    ----------
-    rows, rivals : RowLists, int32 (n, m)
-        The rows, and other classes that are their candidates, then -1.
-    first, ends : int, int64 (k,)
-        The first class; where the next example of each goes, which rises.
-    out : int32 (e,)
-        Receives them as :class:`LabelExamples` has them; where it is empty they are counted.
-    """
-    k, wanted = ends.shape[0], out.shape[0] > 0
-    for i in range(rivals.shape[0]):
-        for p in range(rows.label_starts[i], rows.label_starts[i + 1]):
-            c = rows.labels[p] - first
-            if 0 <= c < k:
-                if wanted:
-                    out[ends[c]] = 2 * i + 1
-                ends[c] += 1
-        for j in range(rivals.shape[1]):
-            if rivals[i, j] < 0:
-                break
-            c = rivals[i, j] - first
-            if 0 <= c < k:
-                if wanted:
-                    out[ends[c]] = 2 * i
-                ends[c] += 1
 
 
 @kernel()

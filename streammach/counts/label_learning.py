@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.hard_negatives import PIECES_A_THREAD, HardNegatives, Learner
-from streammach.counts.label_kernels import LabelExamples, LabelRoom, fill_examples, learn_labels
+from streammach.counts.label_kernels import LabelExamples, LabelRoom, learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
-from streammach.counts.table import CountTable, value_ranges
+from streammach.counts.table import CountTable
 from streammach.linear.descent import UnitRows
+from streammach.linear.late import fill_examples
 from streammach.options.facts import DataFacts
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
 from streammach.system.threads import Workers, pieces_of
@@ -100,16 +102,16 @@ class LabelLearner(Learner):
 
     def learn(self) -> Iterator[float]:
         """Learn from the rows, and yield again and again what share of the work is done."""
-        others, table, d = self._others[: self.n_rows], self._table, self._table.n_features
+        table, d, rows = self._table, self._table.n_features, self._rows
         self._theta[:] = 0
-        counts = np.zeros(len(table.class_rows), np.int64)
-        fill_examples(self._rows, others, 0, counts, np.empty(0, np.int32))
+        counts, others = np.zeros(len(table.class_rows), np.int64), self._others[: self.n_rows]
+        fill_examples(rows.label_starts, rows.labels, others, 0, counts, np.empty(0, np.int32))
         total = max(int(counts.sum()), 1)
         unit = self._unit_rows()
         n_threads = _learning(d, self._rivals.workers.n_threads)
         workers, done = Workers(n_threads, "labels"), 0
         try:
-            for first, last in value_ranges(counts, total // RANGES):
+            for first, last in ranges_that_fit((ends(counts), total // RANGES)):
                 some = self._examples(counts[first:last], first)
 
                 def piece(a: int, b: int, some: LabelExamples = some, first: int = first) -> None:
@@ -134,11 +136,11 @@ class LabelLearner(Learner):
 
     def _examples(self, counts: NDArray[np.int64], first: int) -> LabelExamples:
         """Return the examples of a range of classes."""
-        starts = ends(counts)
-        n = int(starts[-1])
+        starts, others = ends(counts), self._others[: self.n_rows]
+        n, lists = int(starts[-1]), (self._rows.label_starts, self._rows.labels)
         rows = np.empty(n, np.int32)
         if n:
-            fill_examples(self._rows, self._others[: self.n_rows], first, starts[:-1].copy(), rows)
+            fill_examples(*lists, others, first, starts[:-1].copy(), rows)
         return LabelExamples(starts, rows, np.empty(n, np.float32), np.empty(n, np.float32))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from streammach.counts.hard_negatives import NOTHING, HardNegatives, Learner
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import TURNS, PairSteps, share_updates
 from streammach.counts.table import CountTable
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 
 PAIR_RATE, FEATURE_RATE = np.float32(0.03), np.float32(0.05)
@@ -72,12 +72,12 @@ class PairLearner(Learner):
 
     def learn(self, block: RowBlock) -> None:
         """Learn from counted rows, in their order."""
-        edges, at = np.array([0, *_ends(block)]), 0
-        values = block.indptr[edges]
-        while at < len(edges) - 1:
-            fits = int(np.searchsorted(values, values[at] + TOGETHER_VALUES, "right")) - 1
-            first, at = at, max(at + 1, min(fits, at + TOGETHER))
-            self._learn(block.part(edges[first], edges[at]), edges[first : at + 1] - edges[first])
+        limits = (block.indptr, BATCH_VALUES), (np.arange(block.n_rows + 1), BATCH_ROWS)
+        edges = np.array([0, *(end for _, end in ranges_that_fit(*limits))])
+        together = (block.indptr[edges], TOGETHER_VALUES), (np.arange(len(edges)), TOGETHER)
+        for first, last in ranges_that_fit(*together):
+            own = edges[first : last + 1]
+            self._learn(block.part(own[0], own[-1]), own - own[0])
 
     def weights(self) -> GroupWeights:
         """Return the weights with what was learnt so far; they share its memory."""
@@ -100,13 +100,3 @@ class PairLearner(Learner):
             share_updates(edges, rows, scores, place, residuals, sizes, steps, turns)
 
         workers.each(share, [(i, i + 1) for i in range(n)])
-
-
-def _ends(block: RowBlock) -> Iterator[int]:
-    """Yield the ends of batches of bounded rows and values, of a row at least."""
-    first = 0
-    while first < block.n_rows:
-        values = int(block.indptr[first]) + BATCH_VALUES
-        fits = int(np.searchsorted(block.indptr, values, "right")) - 1
-        first = max(first + 1, min(fits, first + BATCH_ROWS, block.n_rows))
-        yield first

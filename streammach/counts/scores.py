@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.bounded import (
-    ALL_CLASSES,
-    UNHASHED,
-    BoundRoom,
-    HashedScores,
-    ScoreLists,
-    best_of_rows,
-)
-from streammach.counts.candidate_scores import score_some
+from streammach.counts.bounded import ALL_CLASSES, BoundRoom, best_of_rows
+from streammach.counts.class_scores import UNHASHED, HashedScores, ScoreLists, score_some
 from streammach.counts.neighbour_search import NeighbourSearch
-from streammach.rows.arrays import SORTED_CELLS, best_first, many
+from streammach.rows.arrays import SORTED_CELLS, best_first, find_repeated, many
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.packed import Counts
@@ -29,26 +21,6 @@ from streammach.system.threads import Workers, pieces_of
 MANY_ROWS = 1 << 14
 PIECES_A_THREAD = 4  # some rows take much longer than others
 Best = tuple[NDArray[np.int64], NDArray[np.float32]]  # ids and scores
-
-
-@dataclass(frozen=True)
-class HashedBlock:
-    """What hashed models say of some rows."""
-
-    logs: NDArray[np.float32]  # float32 (n, R*B): logarithms of the bucket probabilities
-    # uint8 or uint16 or int32 (K*R,): bucket of each class in each repetition
-    codes: NDArray[np.unsignedinteger]
-    n_buckets: int  # n_buckets, n_repetitions: B and R
-    n_repetitions: int
-
-    def means(self, candidates: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Return ``(1/R) sum_r ln P_r[h_r(i)]`` of candidates int32 (n, m): float32 (n, m)."""
-        out = np.zeros(candidates.shape, np.float32)
-        codes = self.codes.reshape(-1, self.n_repetitions)
-        for r in range(self.n_repetitions):
-            buckets = codes[candidates, r].astype(np.int64) + r * self.n_buckets
-            out += np.take_along_axis(self.logs, buckets, axis=1)
-        return out / np.float32(self.n_repetitions)
 
 
 class CountScorer:
@@ -86,7 +58,7 @@ class CountScorer:
             tables += NeighbourSearch.footprint(n_near, n_classes, threads)
         return tables + threads * BoundRoom.footprint(n_classes, n_repetitions)
 
-    def topk(self, rows: RowBlock, k: int, hashed: HashedBlock | None = None) -> Best:
+    def topk(self, rows: RowBlock, k: int, hashed: HashedScores | None = None) -> Best:
         """Return ids int64 and scores float32 (n, min(k, K)) of the best of each row, exactly."""
         k, n = min(k, self.weights.n_classes), rows.n_rows
         best = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
@@ -99,7 +71,7 @@ class CountScorer:
         return best if self.neighbours is None else self._join_neighbours(best, rows, hashed)
 
     def score_listed(
-        self, rows: RowBlock, lists: CandidateLists, hashed: HashedBlock | None = None
+        self, rows: RowBlock, lists: CandidateLists, hashed: HashedScores | None = None
     ) -> NDArray[np.float32]:
         """Return the scores of the listed classes of rows, where they stand: float32 (m,)."""
         scores = self._score_counts(rows, lists, hashed)
@@ -110,7 +82,7 @@ class CountScorer:
         return scores
 
     def _score_counts(
-        self, rows: RowBlock, some: CandidateLists, hashed: HashedBlock | None
+        self, rows: RowBlock, some: CandidateLists, hashed: HashedScores | None
     ) -> NDArray[np.float32]:
         """Return the scores of listed classes without neighbours."""
         lists, own = self._lists, self._hashed_scores(hashed)
@@ -124,7 +96,7 @@ class CountScorer:
         self.each(rows.n_rows, piece)
         return scores
 
-    def _sort_all(self, rows: RowBlock, hashed: HashedBlock | None, best: Best) -> None:
+    def _sort_all(self, rows: RowBlock, hashed: HashedScores | None, best: Best) -> None:
         """Write the best of rows where so many are asked for that all are scored and sorted."""
         every, (ids, scores) = np.arange(self.weights.n_classes), best
         step = max(1, SORTED_CELLS // len(every))
@@ -133,12 +105,12 @@ class CountScorer:
             part, n = rows.part(some.start, some.stop), some.stop - some.start
             ends = len(every) * np.arange(n + 1)
             own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
-            said = None if hashed is None else replace(hashed, logs=hashed.logs[some])
+            said = None if hashed is None else hashed._replace(logs=hashed.logs[some])
             s = self._score_counts(part, own, said).reshape(n, -1)
             s = np.where(np.isnan(s), np.float32(-np.inf), s)
             ids[some], scores[some] = best_first(np.where(s > -np.inf, every, -1), s, ids.shape[1])
 
-    def _join_neighbours(self, best: Best, rows: RowBlock, hashed: HashedBlock | None) -> Best:
+    def _join_neighbours(self, best: Best, rows: RowBlock, hashed: HashedScores | None) -> Best:
         """Return the best of rows with what the labels of their neighbours gain."""
         assert self.neighbours is not None, "there are neighbours"
         out = best[0].copy(), best[1].copy()
@@ -150,7 +122,7 @@ class CountScorer:
             longest = int((lists.last - lists.first).max(initial=0))
             if not longest:
                 continue
-            said = None if hashed is None else replace(hashed, logs=hashed.logs[part])
+            said = None if hashed is None else hashed._replace(logs=hashed.logs[part])
             gains += self._score_counts(own, lists, said)
             at = lists.first[:, None] + np.arange(longest)
             there = at < lists.last[:, None]
@@ -164,7 +136,7 @@ class CountScorer:
 
     def rank(
         self, indptr: NDArray[np.int64], features: NDArray[np.int32], first: int, last: int,
-        hashed: HashedBlock | None, best: Best,
+        hashed: HashedScores | None, best: Best,
     ) -> None:  # fmt: skip
         """Write the best classes of rows ``first:last``, on this thread."""
         ids, scores = best
@@ -188,13 +160,11 @@ class CountScorer:
         """Stop the threads."""
         self._workers.close()
 
-    def _hashed_scores(self, hashed: HashedBlock | None) -> HashedScores:
-        """Return what the hashed models say, as kernels take it."""
+    def _hashed_scores(self, hashed: HashedScores | None) -> HashedScores:
+        """Return what the hashed models say, with their weight."""
         if hashed is None:
             return UNHASHED
-        n = hashed.n_repetitions
-        weight = np.float32(self.weights.hashed / n)
-        return HashedScores(hashed.logs, hashed.codes, hashed.n_buckets, n, weight)
+        return hashed._replace(weight=np.float32(self.weights.hashed / hashed.n_repetitions))
 
     def _room(self, n_repetitions: int, k: int, longest: int) -> BoundRoom:
         made_for = getattr(self._scratch, "made_for", (-1, 0, 0))
@@ -209,10 +179,7 @@ def best_once(ids: NDArray[np.int64], scores: NDArray[np.float32]) -> Best:
     """Return ids (n, m) by falling scores, each where it is best, and then -1."""
     scores = np.where(ids >= 0, scores, -np.inf).astype(np.float32)
     ids, scores = best_first(ids, scores, ids.shape[1])
-    by_id = np.argsort(ids, axis=1, kind="stable")
-    alike = np.diff(np.take_along_axis(ids, by_id, axis=1), axis=1) == 0
-    again = np.zeros(ids.shape, np.bool_)
-    np.put_along_axis(again, by_id[:, 1:], alike, axis=1)
+    again = find_repeated(ids)
     order = np.argsort(again | (ids < 0), axis=1, kind="stable")
     ids, scores = np.where(again, -1, ids), np.where(again, np.float32(-np.inf), scores)
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts import count_kernels
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ArrayLayout, ends
 from streammach.rows.pairs import PairTable
@@ -110,7 +111,8 @@ def count_pairs(
         _add_totals(block, rows, values, ~held)
     nothing = np.zeros(n_features, np.float32)
     model, least = gain_model or PairGainModel(nothing, nothing), 0
-    ranges = list(value_ranges(feature_counts, mark_bytes // (MARK_BYTES * (1 + weighted))))
+    most = mark_bytes // (MARK_BYTES * (1 + weighted))
+    ranges = list(ranges_that_fit((ends(feature_counts), most)))
     with contextlib.closing(Workers(threads, "count")) as workers:
 
         def lists(first: int, last: int) -> tuple[count_kernels.MarkedLists, list[tuple[int, int]]]:
@@ -139,6 +141,7 @@ def count_pairs(
             if own[-1] > max_pairs:
                 raise OverflowError
             workers.each(partial(fill, classes, counts, sizes), pieces)
+    np.maximum.accumulate(starts, out=starts)  # those of the last features, if no row has them
     n_pairs = int(starts[-1])
     return CountTable(
         starts=starts, classes=classes[:n_pairs], counts=counts[:n_pairs], class_rows=rows,
@@ -159,16 +162,6 @@ def _bins(
     workers.each(of, pieces)
     total: NDArray[np.int64] = np.sum(found, axis=0)
     return total
-
-
-def value_ranges(counts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of units with so many values at most, at least one unit each."""
-    ends, first, done = np.cumsum(counts), 0, 0
-    while first < len(ends):
-        fits = int(np.searchsorted(ends, done + most, "right"))
-        last = max(first + 1, fits)
-        yield first, last
-        first, done = last, int(ends[last - 1])
 
 
 def _marks(

@@ -76,10 +76,10 @@ def examples_of(labels: LabelLists, best: NDArray[np.int32], k: int) -> tuple[Ex
     `best` is int32 (n, m), of the rows that have these lists of labels.
     """
     counts, found = np.zeros(k, np.int64), np.zeros(0, np.int32)
-    sort_examples(labels.starts, labels.classes, best, counts, found)
+    fill_examples(labels.starts, labels.classes, best, 0, counts, found)
     starts = ends(counts)
     found = np.empty(starts[-1], np.int32)
-    sort_examples(labels.starts, labels.classes, best, starts[:-1].copy(), found)
+    fill_examples(labels.starts, labels.classes, best, 0, starts[:-1].copy(), found)
 
     def write(c: int, out: NDArray[np.int32]) -> int:
         own = found[starts[c] : starts[c + 1]]
@@ -90,35 +90,40 @@ def examples_of(labels: LabelLists, best: NDArray[np.int32], k: int) -> tuple[Ex
 
 
 @kernel()
-def sort_examples(starts: Array, labels: Array, best: Array, at: Array, out: Array) -> None:
+def fill_examples(
+    starts: Array, labels: Array, best: Array, first: int, at: Array, out: Array
+) -> None:
     """Append each row to the examples of its classes, and of those that it is taken for.
 
     Parameters
     ----------
     starts, labels : int64 (n + 1,), int32 (m,)
-        The classes of each row, rising; -1 for one that is not known.
-    best : int32 (n, k)
-        Classes that a model takes a row for; its own are passed over.
-    at : int64 (K,)
-        Where the next example of each class goes, which rises.
+        The classes of each row; -1 for one that is not known.
+    best : int32 (n, m)
+        Classes that a model takes a row for, then -1; its own are passed over.
+    first, at : int, int64 (k,)
+        The first of k classes whose examples are wanted; where the next one of each goes, which
+        rises.
     out : int32 (e,)
         Receives twice the row, plus 1 for a class of its own; where it is empty they are counted.
     """
-    wanted = out.shape[0] > 0
+    k, wanted = at.shape[0], out.shape[0] > 0
     for i in range(best.shape[0]):
-        first, last = starts[i], starts[i + 1]
-        for p in range(first, last):
-            c = labels[p]
-            if c >= 0:
+        for p in range(starts[i], starts[i + 1]):
+            c = labels[p] - first
+            if 0 <= c < k:
                 if wanted:
                     out[at[c]] = 2 * i + 1
                 at[c] += 1
         for j in range(best.shape[1]):
-            c = best[i, j]
-            own = False
-            for p in range(first, last):
-                own |= labels[p] == c
-            if not own:
-                if wanted:
-                    out[at[c]] = 2 * i
-                at[c] += 1
+            if best[i, j] < 0:
+                break
+            c = best[i, j] - first
+            if 0 <= c < k:
+                own = False
+                for p in range(starts[i], starts[i + 1]):
+                    own |= labels[p] == best[i, j]
+                if not own:
+                    if wanted:
+                        out[at[c]] = 2 * i
+                    at[c] += 1

@@ -20,6 +20,7 @@ from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.options.model_spec import ModelSpec
 from streammach.prediction.ranking import LISTED_BYTES, ClassScorer, Top
+from streammach.rows.arrays import find_repeated
 from streammach.rows.block import RowBlock
 from streammach.rows.candidate_lists import CandidateLists
 from streammach.rows.label_lists import LabelLists, places_of
@@ -117,11 +118,7 @@ class Allowed:
         if self.never is not None:
             right &= ~self.never.match(labels)
         if self.says is not None:  # a label is there once, where it is best
-            order = np.argsort(labels, axis=1, kind="stable")
-            alike = np.diff(np.take_along_axis(labels, order, axis=1), axis=1) == 0
-            again = np.zeros(labels.shape, np.bool_)
-            np.put_along_axis(again, order[:, 1:], alike, axis=1)
-            right &= ~again
+            right &= ~find_repeated(labels)
         first = np.argsort(~right, axis=1, kind="stable")[:, :k]
         there = np.take_along_axis(right, first, axis=1)
         found = np.where(there, np.take_along_axis(labels, first, axis=1), -1)

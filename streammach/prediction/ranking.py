@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from streammach.backends.cpu.decode import CodedClasses, join_lists, score_listed
 from streammach.backends.protocol import Ranked
-from streammach.counts.scores import CountScorer, HashedBlock, best_once
+from streammach.counts.class_scores import HashedScores
+from streammach.counts.scores import CountScorer, best_once
 from streammach.linear.late import BEST, LateLabels, rank_again
 from streammach.linear.scorer import Scorer
 from streammach.linear.weights import LinearScorer
@@ -270,13 +271,13 @@ class _Hashes:
         self._codes = backend.codes.reshape(-1)
         self.most = rows_at_once(backend.spec.n_columns)
 
-    def of(self, rows: RowBlock) -> HashedBlock:
+    def of(self, rows: RowBlock) -> HashedScores:
         """Return what they say of rows, `most` of them or fewer."""
         logs = self._backend.outputs(transform_block(rows, self._transform), logarithms=True)
         spec = self._backend.spec
-        return HashedBlock(logs, self._codes, spec.n_buckets, spec.n_repetitions)
+        return HashedScores(logs, self._codes, spec.n_buckets, spec.n_repetitions)
 
-    def parts(self, rows: RowBlock) -> Iterator[tuple[slice, RowBlock, HashedBlock]]:
+    def parts(self, rows: RowBlock) -> Iterator[tuple[slice, RowBlock, HashedScores]]:
         """Yield rows in parts, where these stand, and what is said of them."""
         for start in range(0, rows.n_rows, self.most):
             some = slice(start, min(start + self.most, rows.n_rows))

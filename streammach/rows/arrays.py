@@ -79,6 +79,15 @@ def best_first(
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
+def find_repeated(ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return which of ids (n, m) stand further left in their row, too: bool (n, m)."""
+    order = np.argsort(ids, axis=1, kind="stable")
+    alike = np.diff(np.take_along_axis(ids, order, axis=1), axis=1) == 0
+    found = np.zeros(ids.shape, np.bool_)
+    np.put_along_axis(found, order[:, 1:], alike, axis=1)
+    return found
+
+
 def is_sparse(rows: Any) -> bool:
     """Return whether `rows` is a sparse matrix or array of SciPy."""
     # Without the module there is none, nor while another thread imports it.

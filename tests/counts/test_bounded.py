@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streammach.counts.scores import CountScorer, HashedBlock
+from streammach.counts.class_scores import HashedScores
+from streammach.counts.scores import CountScorer
 from streammach.rows.block import RowBlock
 from streammach.rows.packed import PackedCounts
 from tests.builders import block_of
@@ -33,7 +34,7 @@ def hashed_of(rng, n, n_classes, n_buckets, n_repetitions, levels=1000):
     logs = np.log(rng.integers(1, levels + 1, (n, n_buckets * n_repetitions)) / levels)
     codes = rng.integers(0, n_buckets, n_classes * n_repetitions)
     kind = np.uint8 if n_buckets <= 256 else np.uint16
-    return HashedBlock(logs.astype(np.float32), codes.astype(kind), n_buckets, n_repetitions)
+    return HashedScores(logs.astype(np.float32), codes.astype(kind), n_buckets, n_repetitions)
 
 
 def held(found, rows, weights, hashed, k):
@@ -93,7 +94,7 @@ def test_a_row_is_ranked_alone_on_any_thread_as_it_is_among_others(rng):
     fresh = CountScorer(weights, 1)  # whose tables are made by whichever thread comes first
 
     def own(i):
-        return fresh.topk(rows.part(i, i + 1), 7, replace(hashed, logs=hashed.logs[i : i + 1]))
+        return fresh.topk(rows.part(i, i + 1), 7, hashed._replace(logs=hashed.logs[i : i + 1]))
 
     with ThreadPoolExecutor(4) as pool:
         for i, found in enumerate(pool.map(own, list(range(40)) * 5)):

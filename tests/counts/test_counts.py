@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from streammach.counts.class_scores import HashedScores
 from streammach.counts.learning import GroupWeights, evidence, weigh
-from streammach.counts.scores import CountScorer, HashedBlock
+from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable, PairGainModel, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
@@ -147,7 +148,7 @@ def test_means_are_those_of_the_codes(rng):
     codes = rng.integers(0, 4, (K, 3)).astype(np.uint8)
     logs = rng.normal(size=(6, 12)).astype(np.float32)
     candidates = rng.integers(0, K, (6, 5)).astype(np.int32)
-    found = HashedBlock(logs, codes.reshape(-1), 4, 3).means(candidates)
+    found = HashedScores(logs, codes.reshape(-1), 4, 3).means(candidates)
     for i in range(6):
         for j in range(5):
             own = [logs[i, r * 4 + codes[candidates[i, j], r]] for r in range(3)]

@@ -107,7 +107,7 @@ def test_the_best_are_those_of_all_scores(packed, beside, threads, rng, monkeypa
         assert ids.tolist() == order[:, :k].tolist()
         assert scores.tobytes() == np.take_along_axis(wanted, ids, axis=1).tobytes()
     one = rows.part(3, 4)
-    first = None if hashed is None else replace(hashed, logs=hashed.logs[3:4])
+    first = None if hashed is None else hashed._replace(logs=hashed.logs[3:4])
     assert scorer.topk(one, 5, first)[0].tolist() == order[3:4, :5].tolist()
     allowed = [np.sort(rng.choice(K, rng.integers(0, K), replace=False)) for _ in range(n)]
     starts = ends(np.array([len(own) for own in allowed]))

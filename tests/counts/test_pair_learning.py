@@ -1,7 +1,6 @@
 """What is learnt of features and pairs, where pairs lie, and candidates, held to dictionaries."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -92,9 +91,17 @@ def test_bytes_do_not_depend_on_threads_and_values_bound_a_batch(rng, monkeypatc
     for other in found[1:]:
         assert np.array_equal(found[0].theta, other.theta)
         assert np.array_equal(found[0].delta, other.delta)
-    pieces = [block.part(*some) for some in pairwise([0, *pair_learning._ends(block)])]
-    assert sum(piece.n_rows for piece in pieces) == 400
-    assert all(piece.nnz <= 20 or piece.n_rows == 1 for piece in pieces)
+    share, sizes = pair_learning.share_updates, []
+
+    def watch(edges, rows, *others):
+        sizes.extend(zip(np.diff(edges), np.diff(rows.indptr[edges]), strict=True))
+        share(edges, rows, *others)
+
+    monkeypatch.setattr(pair_learning, "share_updates", watch)
+    with PairLearner(table, weights, threads=1) as learner:
+        learner.learn(block)
+    assert sum(n_rows for n_rows, _ in sizes) == 400
+    assert all(n_values <= 20 or n_rows == 1 for n_rows, n_values in sizes)
 
 
 def a_table(rng, n_rows=3000, n_features=6, n_classes=900):

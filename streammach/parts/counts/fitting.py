@@ -29,6 +29,7 @@ from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
 from streammach.prediction.selection_metrics import measure_hits, measure_ids, score_rows
+from streammach.rows.arrays import find_repeated
 from streammach.rows.block import RowBlock, evenly
 from streammach.system.errors import ModelError
 from streammach.system.threads import Workers
@@ -338,13 +339,9 @@ def _best_adjustment(
 
 def _distinct(candidates: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return each row's different candidates, in their order, then -1: int32 (n, m)."""
-    order = np.argsort(candidates, axis=1, kind="stable")
-    same = np.diff(np.take_along_axis(candidates, order, axis=1), axis=1, prepend=-1) == 0
-    repeated = np.zeros(candidates.shape, bool)
-    np.put_along_axis(repeated, order, same, axis=1)
-    moved = np.argsort(repeated, axis=1, kind="stable")
-    found = np.where(repeated, np.int32(-1), candidates)
-    return np.take_along_axis(found, moved, axis=1)
+    again = find_repeated(candidates) | (candidates < 0)
+    order = np.argsort(again, axis=1, kind="stable")
+    return np.take_along_axis(np.where(again, np.int32(-1), candidates), order, axis=1)
 
 
 def _in_halves(n: int, n_fit: int, spare: int) -> tuple[NDArray[np.int64], int]:

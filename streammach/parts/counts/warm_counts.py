@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streammach.counts.learning import GroupWeights, class_logarithms, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
-from streammach.counts.table import CountTable, value_ranges
+from streammach.counts.table import CountTable
 from streammach.model.model import Model
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.count_learner import (
@@ -41,6 +41,7 @@ from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import largest_discount
 from streammach.prediction.selection_metrics import score_rows
+from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import evenly
 from streammach.rows.names import Names, namespace_ids
 from streammach.rows.pairs import PIECE_PAIRS, CountWeights
@@ -216,7 +217,7 @@ def _shared_pairs(
     table: CountTable, known: CountWeights, ids: NDArray[np.integer[Any]], n_known: int
 ) -> Iterator[_Shared]:
     """Yield pairs of the first classes that a model has, too; its ids of features, or -1."""
-    for first, last in value_ranges(np.diff(table.starts), PIECE_PAIRS):
+    for first, last in ranges_that_fit((table.starts, PIECE_PAIRS)):
         some = first + np.flatnonzero(ids[first:last] >= 0)
         mine, own = _pairs(table, some)
         theirs, others = _pairs(known, ids[some])

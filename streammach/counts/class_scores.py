@@ -124,7 +124,7 @@ def score_some(
 
 @kernel(fastmath=False, inline=True)
 def add_features(features: Array, lists: ScoreLists, units: Array, columns: Array) -> Any:
-    """Add the gains of features' lists; return the sum of their penalties, and how many are wide."""
+    """Add the gains of features' lists; return the sum of penalties, and how many are wide."""
     # Their places in `wide` go to the first `columns`.
     rest, n_wide = np.float32(0), 0
     for f in features:

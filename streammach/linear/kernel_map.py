@@ -8,17 +8,18 @@ Fourier features two sets of 10 columns lose 2 and 4 points of accuracy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.options.recipe import MISSING
 from streammach.rows.dense import PIECE_BYTES, product
-from streammach.rows.layouts import Shape
+from streammach.rows.layouts import ArrayLayout, ArrayTable
 from streammach.rows.names import Names
 
-Shapes = dict[str, tuple[Shape, "np.dtype[np.float32]"]]
 STREAM = 0x43454E54  # keeps these random numbers apart from others of the same seed
 N_KNOTS = 257  # quantiles of a column: steps of 0.4% of the rows
 LARGEST = 2.9  # a mapped value, in standard deviations: what 2 rows of 1,000 exceed
@@ -27,15 +28,19 @@ JITTER = 1e-3  # of the kernel of centres, in which rounding says nothing of sma
 
 
 @dataclass(frozen=True)
-class KernelMap:
+class KernelMap(ArrayTable):
     """What brings rows (n, d) to m kernels and their d level columns."""
 
-    knots: NDArray[np.float32]  # float32 (d, 257), each row rising: quantiles of a column
-    heights: NDArray[np.float32]  # float32 (d, 257): what the column becomes at these
+    # float32 (d, 257), each row rising: quantiles of a column
+    knots: Annotated[NDArray[np.float32], ArrayLayout(("features", "knots"))]
+    # float32 (d, 257): what the column becomes at these
+    heights: Annotated[NDArray[np.float32], ArrayLayout(("features", "knots"))]
     # float32 (d,): the place of the column that is 1 where this one is missing, -1 without one
-    flags: NDArray[np.float32]
-    centres: NDArray[np.float32]  # float32 (m, d): level rows
-    bandwidth: NDArray[np.float32]  # float32 (1,): kernels are exp(-bandwidth / 2d |x - y|^2)
+    flags: Annotated[NDArray[np.float32], ArrayLayout(("features",))]
+    # float32 (m, d): level rows
+    centres: Annotated[NDArray[np.float32], ArrayLayout(("centres", "features"))]
+    # float32 (1,): kernels are exp(-bandwidth / 2d |x - y|^2)
+    bandwidth: Annotated[NDArray[np.float32], ArrayLayout(("one",))]
 
     @property
     def n_columns(self) -> int:
@@ -97,12 +102,18 @@ class KernelMap:
 
 
 @dataclass(frozen=True)
-class KernelWeights:
+class KernelWeights(ArrayTable):
     """A linear scorer of mapped rows."""
 
     map: KernelMap
-    weights: NDArray[np.float32]  # float32 (m + d, K)
-    bias: NDArray[np.float32]  # float32 (K,)
+    # float32 (m + d, K)
+    weights: Annotated[NDArray[np.float32], ArrayLayout(("columns", "classes"))]
+    bias: Annotated[NDArray[np.float32], ArrayLayout(("classes",))]  # float32 (K,)
+
+    @classmethod
+    @cache
+    def forms(cls) -> dict[str, tuple[np.dtype[Any], ArrayLayout]]:
+        return KernelMap.forms() | super().forms()
 
     def scores(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what rows float32 (n, d) score for each class: float32 (n, K)."""
@@ -125,37 +136,19 @@ class KernelWeights:
         found = (product(self.map.widen(level), self.weights) + self.bias)[:, classes]
         return found[0] - found[1:], self.bias[classes].astype(np.float64)
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(array.nbytes for array in self.arrays().values())
-
     def arrays(self, prefix: str = "") -> dict[str, NDArray[np.float32]]:
-        """Return what a model file holds, by names with a prefix."""
-        own = {field.name: getattr(self.map, field.name) for field in fields(KernelMap)}
-        found = own | {"weights": self.weights, "bias": self.bias}
-        return {prefix + name: array for name, array in found.items()}
+        own = {prefix + "weights": self.weights, prefix + "bias": self.bias}
+        return self.map.arrays(prefix) | own
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[np.float32]], prefix: str = "") -> KernelWeights:
         """Return the weights that such arrays hold, or raise ValueError."""
-        names = [field.name for field in fields(KernelMap)]
-        own = KernelMap(**{name: arrays[prefix + name] for name in names})
+        own = KernelMap.of_arrays(arrays, prefix)
         d = len(own.knots)
         inside = own.flags.min(initial=-1) >= -1 and own.flags.max(initial=-1) < d
         if not inside or (np.diff(own.knots, axis=1) < 0).any() or not own.bandwidth[0] > 0:
             raise ValueError("the map of dense rows is wrong")
         return cls(own, arrays[prefix + "weights"], arrays[prefix + "bias"])
-
-    @staticmethod
-    def shapes(n_features: int, n_classes: int, n_centres: int) -> Shapes:
-        """Return shape and type that each array must have, by name."""
-        d, m, k = n_features, n_centres, n_classes
-        found: dict[str, tuple[int, ...]] = {
-            "knots": (d, N_KNOTS), "heights": (d, N_KNOTS), "flags": (d,), "centres": (m, d),
-            "bandwidth": (1,), "weights": (m + d, k), "bias": (k,),
-        }  # fmt: skip
-        return {name: (shape, np.dtype(np.float32)) for name, shape in found.items()}
 
 
 def find_flags(names: Names) -> NDArray[np.int64]:

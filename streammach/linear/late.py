@@ -23,35 +23,23 @@ BEST = 32  # classes of a row that are scored again; of 100 those that are far a
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateLabels:
+class LateLabels(LinearWeights):
     """Classifiers, and what they weigh beside the scores of a model."""
 
-    classifiers: LinearWeights
     weight: float
-
-    def of_features(self, chosen: NDArray[np.bool_]) -> LateLabels:
-        """Return them for some features: bool (d,). Their places are then their ids."""
-        return replace(self, classifiers=self.classifiers.of_features(chosen))
-
-    def largest(self, share: float) -> LateLabels:
-        """Return them with a share of their weights, those of the largest magnitude."""
-        w = self.classifiers
-        return replace(self, classifiers=w.largest(int(share * len(w.weights))))
 
     def parts(
         self, features: NDArray[np.int64], ids: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what a row's features (m,) add to classes (k,), and biases: (m, k), (k,)."""
-        parts, before = self.classifiers.terms(features, np.ones(len(features)), ids)
+        parts, before = self.terms(features, np.ones(len(features)), ids)
         return self.weight * parts, self.weight * before
 
     def with_classes(self, n: int) -> LateLabels:
         """Return them with n more classes, which have no weights, and the usual bias."""
-        bias = self.classifiers.bias
-        more = np.full(n, np.median(bias), np.float32)
-        empty = np.append(self.classifiers.empty, np.zeros(n, np.float32))
-        own = replace(self.classifiers, bias=np.concatenate([bias, more]), empty=empty)
-        return replace(self, classifiers=own)
+        more = np.full(n, np.median(self.bias), np.float32)
+        empty = np.append(self.empty, np.zeros(n, np.float32))
+        return replace(self, bias=np.concatenate([self.bias, more]), empty=empty)
 
 
 Top = tuple[NDArray[np.int64], NDArray[np.float32]]  # class ids (n, k) and scores, best first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ class LinearWeights(ArrayTable):
     valued: bool = False  # whether values count; otherwise each feature of a row counts as 1
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, *, valued: bool) -> LinearWeights:
+    def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, **facts: Any) -> Self:
         """Return the weights of arrays named with a prefix; ValueError if an index is wrong."""
-        found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, valued=valued)
+        found = cls.of_arrays(arrays, prefix, **facts)
         lists = are_lists(found.starts, found.classes, len(found.bias))
         if not lists or len(found.weights) != len(found.classes):
             raise ValueError("the linear weights are wrong")
@@ -79,7 +79,7 @@ class LinearWeights(ArrayTable):
             out[i, there] = self.weights[own][places[there]] * x[i]
         return out, (self.bias if len(features) else self.empty)[classes].astype(np.float64)
 
-    def largest(self, n: int) -> LinearWeights:
+    def largest(self, n: int) -> Self:
         """Return it with the n weights of the largest magnitude, or all."""
         size = np.abs(self.weights)
         if n >= len(size):
@@ -92,7 +92,7 @@ class LinearWeights(ArrayTable):
             self, starts=ends(lengths), classes=self.classes[kept], weights=self.weights[kept]
         )
 
-    def of_features(self, chosen: NDArray[np.bool_]) -> LinearWeights:
+    def of_features(self, chosen: NDArray[np.bool_]) -> Self:
         """Return the weights of some features: bool (d,). Their places are then their ids."""
         lengths = np.diff(self.starts)
         kept = np.repeat(chosen, lengths)

@@ -18,6 +18,7 @@ import numpy as np
 from numcodecs import Shuffle, Zstd
 from numpy.typing import NDArray
 
+from streammach.linear.late import LateLabels
 from streammach.linear.weights import LinearWeights
 from streammach.model.tensors import ArrayOnDisk
 from streammach.rows.layouts import ArrayTable, How
@@ -37,7 +38,7 @@ LINEAR = "linear_"  # and of those of linear classifiers
 LATE = "late_"  # and of classifiers that score the best classes again
 NAMES = "name_"  # and of what names of labels add to counts
 TABLES: dict[str, type[ArrayTable]] = {
-    COUNTS: CountWeights, NEAR: Neighbours, LINEAR: LinearWeights, LATE: LinearWeights,
+    COUNTS: CountWeights, NEAR: Neighbours, LINEAR: LinearWeights, LATE: LateLabels,
     NAMES: NamePairs,
 }  # fmt: skip
 STARTS = COUNTS + "starts"

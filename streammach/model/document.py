@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike
 
-from streammach.linear.kernel_map import KernelWeights
+from streammach.linear.kernel_map import N_KNOTS, KernelWeights
 from streammach.linear.scorer import Linear
 from streammach.model.calibration import RIGHT, STATED
 from streammach.model.coding import COUNTS, LATE, LINEAR, NAMES, NEAR, TABLES, Coded
@@ -24,7 +24,7 @@ from streammach.options.model_spec import ModelSpec
 from streammach.options.recipe import Recipe
 from streammach.options.training import TrainSpec
 from streammach.options.types import Amount, Count, Ranker
-from streammach.rows.layouts import How, Shape
+from streammach.rows.layouts import ArrayTable, How, Shape
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder
 from streammach.system.files.reading import read_facts, read_small
@@ -136,14 +136,15 @@ class Document(
         return self.n_rows > 0
 
     @property
-    def tables(self) -> list[str]:
+    def tables(self) -> dict[str, type[ArrayTable]]:
         """The tables that it has, by the start of their arrays' names."""
-        sparse = self.linear is not None and self.linear.n_centres is None
         there = {
             COUNTS: self.hashed_weight is not None, NEAR: self.near_weight is not None,
-            LINEAR: sparse, LATE: self.late_weight is not None, NAMES: self.named,
+            LINEAR: self.linear is not None, LATE: self.late_weight is not None, NAMES: self.named,
         }  # fmt: skip
-        return [prefix for prefix, has in there.items() if has]
+        found = {prefix: TABLES[prefix] for prefix, has in there.items() if has}
+        dense = self.linear is not None and self.linear.n_centres is not None
+        return found | ({LINEAR: KernelWeights} if dense else {})
 
 
 def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
@@ -161,12 +162,11 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
         found["scale"] = ((first,), np.float32)
     if document.n_more:
         found[PROJECTION] = ((d + 2, document.n_more), np.float32)
-    for prefix in document.tables:
-        table = TABLES[prefix].shapes(features=d, classes=k)
-        found |= {prefix + name: facts for name, facts in table.items()}
-    if document.linear is not None and document.linear.n_centres is not None:
-        dense = KernelWeights.shapes(d, k, document.linear.n_centres)
-        found |= {LINEAR + name: facts for name, facts in dense.items()}
+    m = 0 if document.linear is None else document.linear.n_centres or 0
+    kernels = {"knots": N_KNOTS, "centres": m, "columns": m + d, "one": 1}
+    for prefix, table in document.tables.items():
+        shapes = table.shapes(features=d, classes=k, **kernels)
+        found |= {prefix + name: facts for name, facts in shapes.items()}
     if document.listed:
         found[LABEL_COUNTS] = ((k,), np.int64)
     if document.relabelled:

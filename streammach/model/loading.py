@@ -169,9 +169,7 @@ def linear_in(document: Document, arrays: Arrays) -> Linear | None:
 def late_in(document: Document, arrays: Arrays) -> LateLabels | None:
     """Return the classifiers that score the best classes again, None without; or ValueError."""
     weight = document.late_weight
-    if weight is None:
-        return None
-    return LateLabels(classifiers=LinearWeights.of(arrays, LATE, valued=False), weight=weight)
+    return None if weight is None else LateLabels.of(arrays, LATE, weight=weight)
 
 
 def name_pairs_in(document: Document, arrays: Arrays) -> NamePairs | None:
@@ -179,7 +177,7 @@ def name_pairs_in(document: Document, arrays: Arrays) -> NamePairs | None:
     if not document.named:
         return None
     spec = document.spec
-    pairs = NamePairs(**{name: arrays[NAMES + name] for name in NamePairs.forms()})
+    pairs = NamePairs.of_arrays(arrays, NAMES)
     keys = pairs.features.astype(np.int64) * spec.n_classes + pairs.classes
     right = within(pairs.features, spec.n_features) and within(pairs.classes, spec.n_classes)
     alike = len(pairs.features) == len(pairs.classes) == len(pairs.gains)

@@ -172,7 +172,7 @@ class Model(RowAnswers, Reported):
         arrays = [*self.hashed_arrays.values(), *self.calibration.arrays.values()]
         beside = self.says, self.label_counts, self.columns.positions
         arrays += [array for array in beside if array is not None]
-        late = 0 if self.late is None else self.late.classifiers.n_bytes
+        late = 0 if self.late is None else self.late.n_bytes
         arrays += [] if self.linear is None else list(self.linear.arrays().values())
         return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
 
@@ -280,7 +280,7 @@ class Model(RowAnswers, Reported):
             **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
             **({} if self.near is None else self.near.arrays(NEAR)),
             **({} if self.linear is None else self.linear.arrays(LINEAR)),
-            **({} if self.late is None else self.late.classifiers.arrays(LATE)),
+            **({} if self.late is None else self.late.arrays(LATE)),
             **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
             **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
             **({} if self.says is None else {LABEL_SAYS: self.says}),

@@ -293,9 +293,10 @@ def shrink_to(
     if counts is not None and near is not None and _coded_bytes(near.arrays(NEAR)) > n_bytes // 2:
         model = replace(model, counts=replace(counts, near=None))
     if model.late is not None:
-        size = _coded_bytes(model.late.classifiers.arrays(LATE))
+        late, size = model.late, _coded_bytes(model.late.arrays(LATE))
         if size > n_bytes // 2:
-            model = replace(model, late=model.late.largest(n_bytes / 2 / size))
+            n = int(n_bytes / 2 / size * len(late.weights))
+            model = replace(model, late=late.largest(n))
     known = [t for t in types_of(model) if model.dense or t in LEVELS]
     wanted = [target.weights] if target.weights else known
     pairs = pairs_of(model, wanted[-1])

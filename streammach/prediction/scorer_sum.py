@@ -130,7 +130,7 @@ class ScorerSum:
         self._workers = Workers(threads, "labels")
         self._counts = None if model.counts is None else CountScorer(model.counts, threads)
         self._linear = None if model.linear is None else open_scorer(model.linear, threads)
-        self._late = None if model.late is None else LinearScorer(model.late.classifiers, threads)
+        self._late = None if model.late is None else LinearScorer(model.late, threads)
         self._scorers: dict[Ranker, ClassScorer] = {}
         self._explainers: dict[Ranker, Explainer] = {}
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-Length = Literal["features", "ends", "classes", "pairs", "any"]
+Length = Literal[
+    "features", "ends", "classes", "pairs", "knots", "centres", "columns", "one", "any"
+]  # fmt: skip
 # See model.coding.Coded.
 How = Literal["planes", "steps", "lists", "units", "halves", "nibbles"]
 Shape = tuple[int | None, ...]  # None where any length is right
@@ -19,7 +21,8 @@ class ArrayLayout(NamedTuple):
     """How an array of a table lies: a note beside its type.
 
     ``shape`` gives its lengths by name: d ``features``, their d + 1 ``ends``, K ``classes``, Z
-    ``pairs``, or ``any``; ``how`` says of what words it is made where it is coded.
+    ``pairs``, those of :class:`streammach.linear.kernel_map.KernelMap`, or ``any``; ``how`` says of
+    what words it is made where it is coded.
     """
 
     shape: tuple[Length, ...]
@@ -52,6 +55,11 @@ class ArrayTable:
     def n_bytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays().values())
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str = "", **facts: Any) -> Self:
+        """Return the record of arrays named with a prefix, and of what else it holds."""
+        return cls(**{name: arrays[prefix + name] for name in cls.forms()}, **facts)
 
     def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
         """Return the arrays by name, with a prefix before it."""

@@ -45,7 +45,7 @@ class Neighbours(ArrayTable):
         cls, arrays: Mapping[str, NDArray[Any]], prefix: str, weight: float, n_classes: int
     ) -> Neighbours:
         """Return the rows of arrays named with a prefix; ValueError if an index is wrong."""
-        found = cls(**{name: arrays[prefix + name] for name in cls.forms()}, weight=weight)
+        found = cls.of_arrays(arrays, prefix, weight=weight)
         n, norms = len(found.norms), found.norms
         if not (
             are_lists(found.starts, found.rows, n)

@@ -72,9 +72,7 @@ class CountWeights(PairTable):
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], prefix: str, hashed: float) -> CountWeights:
         """Return the weights of arrays named with a prefix; ValueError if an index is wrong."""
-        found = cls(
-            **{name: arrays[prefix + name] for name in cls.forms()}, hashed=hashed, near=None
-        )
+        found = cls.of_arrays(arrays, prefix, hashed=hashed)
         right = are_lists(found.starts, found.classes, len(found.base))
         wide_of = found.wide_of
         if not (

@@ -220,7 +220,7 @@ class FormComparison:
         found = by_counts(hashed, scorer, transform)
         if self.late is None:
             return found
-        late = LinearScorer(self.late.classifiers, threads)
+        late = LinearScorer(self.late, threads)
         closing.callback(late.close)
         return by_classifiers(found, self.late, late)
 

@@ -39,7 +39,7 @@ def test_the_best_are_sorted_by_sums_and_others_stay_behind(rng):
     late, rows = late_of(rng, D, K), block_of(rng, N, D, K)
     ids = np.argsort(rng.random((N, K)), axis=1)
     scores = -np.sort(rng.random((N, K)), axis=1).astype(np.float32)
-    scorer = LinearScorer(late.classifiers, 1)
+    scorer = LinearScorer(late, 1)
     own = scorer.scores(rows, ids)
     found, sums = rank_again(rows, (ids, scores), scorer, 2.0)
     for i in range(N):
@@ -55,17 +55,17 @@ def test_the_best_are_sorted_by_sums_and_others_stay_behind(rng):
 
 def test_the_largest_weights_are_kept_and_new_classes_have_the_usual_bias(rng):
     late = late_of(rng, D, K)
-    w, fewer = late.classifiers, late.largest(0.25).classifiers
+    fewer = late.largest(len(late.weights) // 4)
     n = len(fewer.weights)
-    assert abs(n - len(w.weights) / 4) < 4
-    assert np.abs(fewer.weights).min() >= np.sort(np.abs(w.weights))[-n]
+    assert n == len(late.weights) // 4
+    assert np.abs(fewer.weights).min() >= np.sort(np.abs(late.weights))[-n]
     assert fewer.starts[-1] == n
     model = model_of(rng, D, 3000, late=late_of(rng, D, 3000))
     small = shrink_to(model, 45_000)
-    assert 0 < len(small.late.classifiers.weights) < len(model.late.classifiers.weights)
+    assert 0 < len(small.late.weights) < len(model.late.weights)
     assert small.file_bytes() <= 45_000
-    more = late.with_classes(3).classifiers
-    assert more.bias[K:].tolist() == [np.median(w.bias)] * 3
+    more = late.with_classes(3)
+    assert more.bias[K:].tolist() == [np.median(late.bias)] * 3
 
 
 @pytest.fixture
@@ -90,14 +90,14 @@ def test_a_training_learns_them_last(weighed, tiny, rng):
     assert any("learnt last, weigh 2" in reason for reason in run.reasons)
     model = run.model
     assert model.late.weight == 2
-    assert model.late.classifiers.n_features == len(model.features)
+    assert model.late.n_features == len(model.features)
     assert size_in_file(run.path).n_bytes >= size_in_memory(model).n_bytes
     ids = model.features.ids_of(data.features)
     rows = rows.with_values(ids[rows.features] >= 0)
     rows = replace(rows, features=ids[rows.features].astype(np.int32))
     with sm.Predictor(model) as predictor, sm.Predictor(replace(model, late=None)) as without:
         found, base = predictor.rank(rows, 5), without.rank(rows, BEST)
-        scorer = LinearScorer(model.late.classifiers, 1)
+        scorer = LinearScorer(model.late, 1)
         wanted = rank_again(rows, base, scorer, 2.0)
         some = np.flatnonzero(np.diff(rows.indptr) > 0)
         assert np.array_equal(found[0][some], wanted[0][some, :5])

@@ -73,4 +73,4 @@ def linear_of(rng, d=12, k=30, *, valued=False):
 
 def late_of(rng, d=12, k=30, weight=1.5):
     """Classifiers that score the best classes again."""
-    return LateLabels(classifiers=linear_of(rng, d, k), weight=weight)
+    return LateLabels(**vars(linear_of(rng, d, k)), weight=weight)

@@ -82,7 +82,7 @@ def _learn_classifiers(training: Training, ranking: Ranking) -> LateLabels:
 
     learner = LinearLearner(rows, scale, OPTIONS, threads)
     found = learner.learn(data.n_classes, examples, most, gains=gains.astype(np.float32), tell=tell)
-    return LateLabels(classifiers=found, weight=1.0)
+    return LateLabels(**vars(found), weight=1.0)
 
 
 def _take_rows(
@@ -108,7 +108,7 @@ def _take_rows(
 
 
 def _fit(late: LateLabels, rows: RowBlock, ranking: Ranking, threads: int) -> WeightFit:
-    top, scorer = ranking(rows, BEST), LinearScorer(late.classifiers, threads)
+    top, scorer = ranking(rows, BEST), LinearScorer(late, threads)
     firsts = {
         weight: rank_again(rows, top, scorer, weight)[0][:, :MOST] for weight in (0.0, *WEIGHTS)
     }

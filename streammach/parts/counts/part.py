@@ -104,8 +104,7 @@ class CountsDecision(Decision):
         late = late_labels(training, self.ranking)
         if late is not None:
             self.late, fit = late
-            threads = training.plan.config.placement.threads
-            self._late = LinearScorer(self.late.classifiers, threads)
+            self._late = LinearScorer(self.late, training.plan.config.placement.threads)
             self.ranking = by_classifiers(self.ranking, self.late, self._late)
             self._note(fit, f"classifiers of labels, learnt last, weigh {fit.weight:g}")
             training.log_metrics(LATE, fit.with_it)

@@ -111,7 +111,7 @@ def load(folder: Path, identity: str, n_features: int, n_classes: int) -> SavedC
     arrays = load_tensors(folder / TENSORS, document.tensors, check)
     total = np.float64 if arrays["counts"].dtype == np.float32 else np.int64
     arrays |= {name: arrays[name].view(total) for name in TOTALS}
-    table = CountTable(**{name: arrays[name] for name in CountTable.forms()})
+    table = CountTable.of_arrays(arrays)
     group = arrays["group"]
     if not (
         are_lists(table.starts, table.classes, n_classes)

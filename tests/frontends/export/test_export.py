@@ -187,7 +187,7 @@ def random_models(rng):
     alone = counts_of(rng, n_wide=0)
     yield "counts alone", model_of(rng, n_repetitions=0, counts=alone)
     yield "near", model_of(rng, counts=replace(counts_of(rng), near=near_of(rng)))
-    late = LateLabels(classifiers=random_linear(rng, k=40), weight=0.7)
+    late = LateLabels(**vars(random_linear(rng, k=40)), weight=0.7)
     yield "late", of_lists(model_of(rng, k=40, counts=counts_of(rng, k=40), late=late))
     unhashed = {"n_repetitions": 0, "estimator": "blend"}
     for valued in (False, True):

@@ -242,8 +242,8 @@ class _KernelCache(NullCache):  # type: ignore[misc]  # numba has no types
             return None
         try:
             payload = pickle.loads(data)
-        except (EOFError, pickle.UnpicklingError):  # it is damaged
-            return None
+        except (EOFError, pickle.UnpicklingError, ImportError, AttributeError):
+            return None  # it is damaged, or another version had a type in another module
         if self._inner:
             return rebuild_piece(target_context, payload)
         return CompileResult._rebuild(target_context, *payload)

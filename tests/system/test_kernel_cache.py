@@ -128,6 +128,21 @@ def test_what_the_disk_does_not_take_is_not_kept(tmp_path):
     assert file.read() == b"data"
 
 
+@pytest.mark.parametrize("kept", [b"", b"x", b"cno_such_module\nname\n.", b"cos\nno_such\n."])
+def test_what_is_damaged_or_names_what_is_gone_is_compiled_again(tmp_path, monkeypatch, kept):
+    folder = cache_folder(str(tmp_path))
+    monkeypatch.setattr(jit, "CACHE_DIR", str(folder))
+
+    def doubled(x):
+        return 2 * x
+
+    assert kernel()(doubled)(3) == 6
+    (file,) = folder.glob("*.nbc")
+    file.write_bytes(kept)
+    assert kernel()(doubled)(3) == 6
+    assert len(file.read_bytes()) > 100
+
+
 @pytest.fixture
 def unkept(monkeypatch):
     """Let kernels that are made here be compiled, though an earlier run kept them."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from streammach.backends.registry import device_text
 from streammach.cli.plan_text import plan_lines
-from streammach.model.model import Model, disk_bytes
+from streammach.model.document import disk_bytes
+from streammach.model.model import Model
 from streammach.model.size import size_in_memory
 from streammach.options.figures import HeldOutMetrics, figures_text, words
 from streammach.options.plan import Plan

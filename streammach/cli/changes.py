@@ -96,8 +96,8 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.document import not_a_model
-    from streammach.model.model import Model, disk_bytes, folder_of
+    from streammach.model.document import disk_bytes, folder_of, not_a_model
+    from streammach.model.model import Model
     from streammach.model.size import size_in_file  # compiled code loads on demand
     from streammach.training.derived import smaller
     from streammach.training.model_form import kept_text
@@ -212,9 +212,9 @@ def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -
     with one label add up to 1 again; where rows have lists they stay. A name that was merged or
     removed is not given to another label. Titles stand beside labels in predictions.
     """
-    from streammach.model.document import not_a_model
+    from streammach.model.document import folder_of, not_a_model
     from streammach.model.label_changes import LabelChanges, entitle, rename
-    from streammach.model.model import Model, folder_of  # compiled code loads on demand
+    from streammach.model.model import Model  # compiled code loads on demand
 
     ways = {"renamed": (rename, options.rename), "titles": (entitle, options.vocabulary)}
     out, memory = options.out, options.room.memory

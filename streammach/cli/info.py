@@ -59,7 +59,7 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
 
 def _of_run(path: Path) -> tuple[Document, Lines]:
     from streammach.cli.about import run_lines
-    from streammach.model.model import disk_bytes  # loads on demand
+    from streammach.model.document import disk_bytes  # loads on demand
     from streammach.training.run import Run
 
     run = Run.open(path)
@@ -126,7 +126,8 @@ def _of_part(path: Path) -> tuple[Document, Lines]:
 
 def _of_model(path: Path) -> tuple[Document, Lines]:
     from streammach.cli.about import model_lines
-    from streammach.model.model import Model, disk_bytes  # loads on demand
+    from streammach.model.document import disk_bytes
+    from streammach.model.model import Model  # loads on demand
 
     model = Model.load(path)
     document = {

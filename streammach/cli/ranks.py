@@ -43,7 +43,6 @@ class ThresholdGoal:
         Raises UsageError if two are named, or none is enough.
         """
         from streammach.model.document import read_document  # loads on demand
-        from streammach.model.model import folder_of
         from streammach.model.thresholds import find_threshold
 
         named = {"threshold": threshold, **vars(self)}
@@ -53,7 +52,7 @@ class ThresholdGoal:
             raise UsageError(f"{names}: name one of them")
         if threshold is not None or not goals:
             return threshold
-        curves = read_document(folder_of(run), run).calibration.curves
+        curves = read_document(run).calibration.curves
         return find_threshold(curves, path=run, **goals)
 
 

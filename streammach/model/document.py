@@ -27,7 +27,7 @@ from streammach.options.types import Amount, Count, Ranker
 from streammach.rows.layouts import ArrayTable, How, Shape
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder
-from streammach.system.files.reading import read_facts, read_small
+from streammach.system.files.reading import read_facts, read_small, sha256
 
 DOCUMENT, TENSORS = "model.json", "model.safetensors"
 MAX_DOCUMENT = 4 << 20
@@ -180,12 +180,28 @@ def arrays_of(document: Document) -> dict[str, tuple[Shape, np.dtype[Any]]]:
     return {name: (shape, np.dtype(dtype)) for name, (shape, dtype) in found.items()}
 
 
-def read_document(folder: Path, named: str | os.PathLike[str]) -> Document:
-    """Return the document of a model, or raise UsageError or ModelError."""
-    place = clean(named, 300)
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """Return the folder of a model, by its own name or by that of its run."""
+    folder = Path(path)
+    return folder / "model" if (folder / "model").is_dir() else folder
+
+
+def disk_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of a model's files, in its own folder or in that of its run."""
+    return sum(file.stat().st_size for file in folder_of(path).iterdir() if file.is_file())
+
+
+def document_digest(path: str | os.PathLike[str]) -> str:
+    """Return the digest of the document in such a folder, which names what its other file holds."""
+    return sha256([read_small(folder_of(path) / DOCUMENT, MAX_DOCUMENT)])
+
+
+def read_document(path: str | os.PathLike[str]) -> Document:
+    """Return the document in such a folder, or raise UsageError or ModelError."""
+    folder, place = folder_of(path), clean(path, 300)
     if not (folder / DOCUMENT).is_file():
         hint = "Make one with: streammach train"
-        kind = ModelError if os.path.lexists(named) else UsageError
+        kind = ModelError if os.path.lexists(path) else UsageError
         raise kind("there is no trained model", path=place, hint=hint)
     try:
         content = from_json(read_small(folder / DOCUMENT, MAX_DOCUMENT), dict[str, object])

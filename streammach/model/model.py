@@ -19,19 +19,16 @@ from streammach.model.document import (
     COLUMNS,
     DOCUMENT,
     LABEL_COUNTS,
-    LABEL_OFFSETS,
     LABEL_SAYS,
-    LABELS,
     PROJECTION,
     TENSORS,
-    TITLE_OFFSETS,
-    TITLES,
     WEIGHTS_ARE,
     CalibrationScale,
     Document,
     Kind,
     LinearForm,
     Stored,
+    folder_of,
     not_a_model,
     read_document,
 )
@@ -63,10 +60,11 @@ from streammach.options.recipe import Recipe
 from streammach.options.reported import Reported
 from streammach.options.training import TrainSpec
 from streammach.options.types import Ranker
+from streammach.rows.layouts import ArrayTable
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, Table
-from streammach.rows.pairs import NamePairs
+from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.errors import clean
 from streammach.system.files.destinations import Destination
 from streammach.system.files.folders import make_folder, temporary_folder
@@ -167,14 +165,7 @@ class Model(RowAnswers, Reported):
     @property
     def n_bytes(self) -> int:
         """Bytes of the arrays in memory, and on disk unless they are coded there."""
-        names = self.labels.n_bytes + self.features.n_bytes
-        names += sum(one.n_bytes for one in (self.titles, self.names) if one is not None)
-        arrays = [*self.hashed_arrays.values(), *self.calibration.arrays.values()]
-        beside = self.says, self.label_counts, self.columns.positions
-        arrays += [array for array in beside if array is not None]
-        late = 0 if self.late is None else self.late.n_bytes
-        arrays += [] if self.linear is None else list(self.linear.arrays().values())
-        return sum(a.nbytes for a in arrays) + self.counts_bytes + names + late
+        return self.counts_bytes + sum(array.nbytes for array in self._arrays_with(None).values())
 
     @property
     def hashed_arrays(self) -> dict[str, Table]:
@@ -273,22 +264,21 @@ class Model(RowAnswers, Reported):
         ``weights`` times ``scale``, where there is one, are those of a model that was made smaller.
         The bucket of each class in each repetition is ``spec.codes()``.
         """
-        hashed = {name: np.asarray(array) for name, array in self.hashed_arrays.items()}
-        return {
-            LABEL_OFFSETS: self.labels.offsets, LABELS: self.labels.data,
-            "feature_offsets": self.features.offsets, "feature_bytes": self.features.data,
-            **({} if self.counts is None else self.counts.plain().arrays(COUNTS)), **hashed,
-            **({} if self.near is None else self.near.arrays(NEAR)),
-            **({} if self.linear is None else self.linear.arrays(LINEAR)),
-            **({} if self.late is None else self.late.arrays(LATE)),
-            **({} if self.columns.positions is None else {COLUMNS: self.columns.positions}),
-            **({} if self.label_counts is None else {LABEL_COUNTS: self.label_counts}),
-            **({} if self.says is None else {LABEL_SAYS: self.says}),
-            **({} if self.titles is None else
-               {TITLE_OFFSETS: self.titles.offsets, TITLES: self.titles.data}),
-            **({} if self.names is None else self.names.arrays(NAMES)),
+        counts = None if self.counts is None else self.counts.plain()
+        return {name: np.asarray(array) for name, array in self._arrays_with(counts).items()}
+
+    def _arrays_with(self, counts: CountWeights | None) -> dict[str, Table]:
+        """Return the arrays by name as they are held, and those of counts."""
+        near = None if counts is None else counts.near
+        found = {
+            **_arrays_in(self.labels, "label_"), **_arrays_in(self.features, "feature_"),
+            **_arrays_in(counts, COUNTS), **self.hashed_arrays, **_arrays_in(near, NEAR),
+            **_arrays_in(self.linear, LINEAR), **_arrays_in(self.late, LATE),
+            COLUMNS: self.columns.positions, LABEL_COUNTS: self.label_counts, LABEL_SAYS: self.says,
+            **_arrays_in(self.titles, "title_"), **_arrays_in(self.names, NAMES),
             **self.calibration.arrays,
         }  # fmt: skip
+        return {name: array for name, array in found.items() if array is not None}
 
     def file_bytes(self, spare: NDArray[np.uint8] | None = None) -> int:
         """Return the bytes of the files that :meth:`save` writes; `spare` as there."""
@@ -351,7 +341,7 @@ class Model(RowAnswers, Reported):
         """
         check_options(cls.load.__annotations__, {"path": path})
         folder = folder_of(path)
-        document = read_document(folder, path)
+        document = read_document(path)
         arrays = load_arrays(folder, document)
         try:
             model = cls._of(document, arrays)
@@ -400,20 +390,13 @@ class Model(RowAnswers, Reported):
         return f"{self.spec} {self.width}, {self.spec.n_classes:,} classes, {self.estimator}"
 
 
+def _arrays_in(table: Names | ArrayTable | None, prefix: str) -> dict[str, NDArray[Any]]:
+    return {} if table is None else table.arrays(prefix)
+
+
 def _restore_model(files: dict[str, bytes], label_kind: str) -> Model:
     with temporary_folder() as folder:
         make_folder(folder)
         for name, content in files.items():
             write_atomic(folder / Path(name).name, content)
         return replace(Model.load(folder), label_kind=label_kind)
-
-
-def folder_of(path: str | os.PathLike[str]) -> Path:
-    """Return the folder of a model, by its own name or by that of its run."""
-    folder = Path(path)
-    return folder / "model" if (folder / "model").is_dir() else folder
-
-
-def disk_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the bytes of a model's files, in its own folder or in that of its run."""
-    return sum(file.stat().st_size for file in folder_of(path).iterdir() if file.is_file())

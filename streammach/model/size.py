@@ -10,8 +10,16 @@ import numpy as np
 
 from streammach.model import loading
 from streammach.model.coding import NEAR, PIECE_WORDS
-from streammach.model.document import LABELS, TENSORS, TITLES, Document, arrays_of, read_document
-from streammach.model.model import Model, folder_of
+from streammach.model.document import (
+    LABELS,
+    TENSORS,
+    TITLES,
+    Document,
+    arrays_of,
+    folder_of,
+    read_document,
+)
+from streammach.model.model import Model
 from streammach.model.tensors import damage_error, open_tensors
 from streammach.options.model_spec import ModelSpec
 from streammach.options.recipe import Recipe
@@ -59,7 +67,7 @@ class ModelSize:
 def size_in_file(path: str | os.PathLike[str]) -> ModelSize:
     """Return what the model in a folder will take: exactly, or at most where counts are packed."""
     folder = folder_of(path)
-    document = read_document(folder, path)
+    document = read_document(path)
     spec, coded = document.spec, document.coded
     with open_tensors(folder / TENSORS, document.tensors) as arrays:
         header = {name: one.tensor for name, one in arrays.items()}

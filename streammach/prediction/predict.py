@@ -17,8 +17,8 @@ from isal import igzip
 
 from streammach.inputs.bad_rows import listed_rows, rejects_list, skipping
 from streammach.inputs.source_options import GUESSED, SourceOptions
-from streammach.model.document import read_document
-from streammach.model.model import Model, folder_of
+from streammach.model.document import folder_of, read_document
+from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.options.model_spec import ModelSpec
 from streammach.options.option_fields import add_attributes, add_parameters, attribute
@@ -183,7 +183,7 @@ def write_table(
 def _spec_of(predictor: Predictor | Model | str | os.PathLike[str]) -> ModelSpec:
     """Return the shape of a model, which is perhaps not loaded yet."""
     model = predictor.model if isinstance(predictor, Predictor) else predictor
-    return (model if isinstance(model, Model) else read_document(folder_of(model), model)).spec
+    return (model if isinstance(model, Model) else read_document(model)).spec
 
 
 def write_buckets(

@@ -76,6 +76,10 @@ class Names(Texts):
         """Bytes that the list takes in memory."""
         return self.offsets.nbytes + self.data.nbytes
 
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays as a model's file has them, by names with a prefix."""
+        return {prefix + "offsets": self.offsets, prefix + "bytes": self.data}
+
     @classmethod
     def of(cls, names: Iterable[Label]) -> Names:
         """Return the list of the given names, in their order."""

@@ -18,8 +18,8 @@ from streammach.inputs.label_names import NamesOfLabels, add_labels, read_label_
 from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.model.added import NewClasses, check_open, with_classes
 from streammach.model.calibration import CANDIDATES
-from streammach.model.document import Width, not_a_model
-from streammach.model.model import Model, folder_of
+from streammach.model.document import Width, folder_of, not_a_model
+from streammach.model.model import Model
 from streammach.model.shrink import LEVELS, ShrinkTarget, Size, frequent, shrink_to, types_of
 from streammach.model.shrink import rounded_gains as rounded
 from streammach.model.shrink import shrink as made_smaller

@@ -7,7 +7,6 @@ one step, and its documents follow. What a kill leaves of that is finished by th
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from streammach.conversion.folder import ConversionFolder
 from streammach.inputs.bad_rows import LIST
-from streammach.model.document import DOCUMENT, MAX_DOCUMENT, not_a_model
+from streammach.model.document import document_digest, not_a_model
 from streammach.parts.training_record import LOG
 from streammach.store.opening import not_a_store
 from streammach.system.errors import UsageError, clean
@@ -28,7 +27,7 @@ from streammach.system.files.folders import (
     lock_file,
     remove_folder,
 )
-from streammach.system.files.reading import disk_errors, read_small
+from streammach.system.files.reading import disk_errors
 from streammach.system.files.workplaces import BEGUN, LOCK, Workplace
 from streammach.system.files.writing import TEMPORARY, fsync_folder, remove_file, remove_temporaries
 from streammach.training.run import (
@@ -152,14 +151,14 @@ def _clear(folder: Path) -> None:
 def _take_place(new: Path, out: Path) -> None:
     """Give a finished run the place of the former one, or go on with that, or raise DiskError."""
     if MODEL not in (workplace(new).facts() or {}):
-        workplace(new).open(**{MODEL: _digest(new)})
+        workplace(new).open(**{MODEL: document_digest(new)})
     facts = workplace(new).facts() or {}
     if (new / RESULT).exists():
         remove_file(out / RESULT)  # a run is finished by it alone
         remove_file(out / REPORT)
         remove_folder(out / CHECKPOINTS)
         # Else they have changed places already; there is none between two steps (replace_folder).
-        if not (out / MODEL).exists() or _digest(out) != facts[MODEL]:
+        if not (out / MODEL).exists() or document_digest(out) != facts[MODEL]:
             commit_folder(new / MODEL, out / MODEL)
         workplace(out).open(request=facts["request"])
         with disk_errors(out):
@@ -168,8 +167,3 @@ def _take_place(new: Path, out: Path) -> None:
                     os.replace(new / name, out / name)
             fsync_folder(out)
     remove_folder(new)
-
-
-def _digest(run: Path) -> str:
-    """Return the digest of a run's model, by the document that holds its weights' checksum."""
-    return hashlib.sha256(read_small(run / MODEL / DOCUMENT, MAX_DOCUMENT)).hexdigest()

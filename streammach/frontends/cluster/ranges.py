@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streammach.frontends.cluster.worker import RowsTask, do_range, document_digest
+from streammach.frontends.cluster.worker import RowsTask, do_range
 from streammach.frontends.cluster.workers import FURTHER, ClusterWorkers, check_installed, in_turn
-from streammach.model.model import Model, folder_of
+from streammach.model.document import document_digest, folder_of
+from streammach.model.model import Model
 from streammach.options.annotated import check_options
 from streammach.prediction.allowed import KnownLabels, LabelFile, labels_in
 from streammach.prediction.evaluate import Evaluation, evaluation_of

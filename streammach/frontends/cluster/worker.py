@@ -10,11 +10,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streammach.model.document import DOCUMENT
-from streammach.model.model import Model, folder_of
+from streammach.model.document import document_digest
+from streammach.model.model import Model
 from streammach.prediction.evaluate import count_blocks
 from streammach.prediction.inputs import InputCounts, Room, StoreRows
 from streammach.prediction.metric_table import EvaluationRequest, MetricSums
@@ -23,7 +22,6 @@ from streammach.prediction.predictor import Predictor
 from streammach.prediction.scorer_sum import PredictionRequest
 from streammach.store.dataset import Dataset
 from streammach.system.errors import Interrupted, MismatchError
-from streammach.system.files.reading import file_pieces, sha256
 from streammach.system.files.urls import locate
 from streammach.system.linux import keep_freed_memory, peak_bytes
 from streammach.system.processes import StopSignals
@@ -134,15 +132,10 @@ class RangeResult:
     peak_bytes: int  # the most memory that the worker's process held
 
 
-def document_digest(folder: Path) -> str:
-    """Return the digest of a model's document, which names the content of its other file."""
-    return sha256(file_pieces(folder / DOCUMENT))
-
-
 def open_ranker(task: RowsTask, threads: int, stack: ExitStack) -> Ranker:
     """Return what ranks or measures any range of a store's rows, block by block."""
     data = stack.enter_context(Dataset.open(task.store))
-    document = document_digest(folder_of(task.run))
+    document = document_digest(task.run)
     known = {task.run: document == task.document, task.store: data.digest == task.digest}
     for path, same in known.items():
         if not same:

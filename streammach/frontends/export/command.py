@@ -36,8 +36,8 @@ def export(*, run: Path, options: ExportOptions, as_json: bool) -> None:
     model format" of the documentation says what each is, and how NumPy predicts with them.
     """
     from streammach.frontends.export import model_formats
-    from streammach.model.document import read_document
-    from streammach.model.model import Model, folder_of
+    from streammach.model.document import folder_of, read_document
+    from streammach.model.model import Model
     from streammach.model.size import size_in_file
     from streammach.options.documents import encode_json
     from streammach.prediction.room import changing_bytes
@@ -55,7 +55,7 @@ def export(*, run: Path, options: ExportOptions, as_json: bool) -> None:
         projected = changing_bytes(size, memory, beside)
         goal.write([model_formats.onnx_graph(model)])
     else:
-        model_formats.write_npz(model, encode_json(read_document(folder, run)), goal)
+        model_formats.write_npz(model, encode_json(read_document(run)), goal)
     n_bytes, peak = out.stat().st_size, peak_of(projected)
     if as_json:
         say_json({"out": str(out), "bytes": n_bytes, "projected_bytes": projected,

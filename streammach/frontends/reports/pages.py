@@ -18,7 +18,8 @@ from streammach.frontends.reports.drawing import Plot, percent, require
 from streammach.frontends.reports.options import ReportOptions
 from streammach.frontends.reports.row_plots import row_plots
 from streammach.frontends.reports.run_plots import run_plots
-from streammach.model.model import Model, disk_bytes
+from streammach.model.document import disk_bytes
+from streammach.model.model import Model
 from streammach.model.size import size_in_memory
 from streammach.options.annotated import check_options
 from streammach.options.figures import TopK

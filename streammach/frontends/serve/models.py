@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from streammach.frontends.serve.messages import (
 )
 from streammach.frontends.serve.options import ServeOptions
 from streammach.frontends.serve.request_rows import MIN_REQUEST_BYTES, RequestMemory, RequestReader
-from streammach.model.document import DOCUMENT, MAX_DOCUMENT
-from streammach.model.model import Model, folder_of
+from streammach.model.document import document_digest
+from streammach.model.model import Model
 from streammach.model.size import size_in_file
 from streammach.options.figures import Explanation
 from streammach.prediction.explain import explanations
@@ -31,7 +30,6 @@ from streammach.prediction.room import device_for, room_for
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names
 from streammach.system.errors import BudgetError, DataError, ModelError, UsageError
-from streammach.system.files.reading import read_small
 from streammach.system.machine import budget, cores
 
 MAX_EXPLAINED = 100_000  # labels times features of their rows that a request has explained
@@ -160,5 +158,4 @@ def load_model(
 
 def version_of(folder: Path) -> str:
     """Return the digest of a model's document, which holds its hashes and its weights' checksum."""
-    document = read_small(folder_of(folder) / DOCUMENT, MAX_DOCUMENT)
-    return hashlib.sha256(document).hexdigest()[:16]  # digits
+    return document_digest(folder)[:16]

@@ -12,8 +12,9 @@ import pytest
 import streammach as sm
 from streammach.cli.main import main
 from streammach.frontends.cluster.ranges import cuts
-from streammach.frontends.cluster.worker import RowsTask, do_range, document_digest
+from streammach.frontends.cluster.worker import RowsTask, do_range
 from streammach.frontends.cluster.workers import VERSION, ClusterWorkers
+from streammach.model.document import document_digest
 from streammach.system.errors import BudgetError, MismatchError
 from tests.builders import TinyData, listed_lines, model_files, names_in
 from tests.frontends.cluster.test_train import Told

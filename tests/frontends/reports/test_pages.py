@@ -20,7 +20,7 @@ from streammach.frontends.reports.row_plots import (
     tenths_plot,
 )
 from streammach.frontends.reports.run_plots import epochs_plot, stages_plot
-from streammach.model.model import disk_bytes
+from streammach.model.document import disk_bytes
 from streammach.options.figures import EpochFigures
 from streammach.parts.training_record import LOG
 from streammach.prediction.diagnose import QueryTime, query_time

@@ -1,20 +1,18 @@
 """The fit of group weights: its gradient, its bounds, and weights that are known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from streammach.parts.counts.group_fit import (
     SPREAD,
     STRENGTH,
-    CandidateFeatures,
     _Problem,
     fit_groups,
     in_order,
     start_weights,
     top_k_hits,
 )
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.system.threads import Workers
 from tests.builders import packed, spread
 
@@ -87,7 +85,7 @@ def listed(found, rng):
     """The same rows with up to three labels each among their candidates."""
     n, m = found.repeated.shape
     targets = (rng.random((n, m)) < 1.5 / m) & ~found.repeated
-    return replace(found, targets=np.maximum(found.targets, targets), listed=True)
+    return found._replace(targets=np.maximum(found.targets, targets), listed=True)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -95,7 +93,7 @@ def listed(found, rng):
 def test_the_loss_and_its_derivatives_are_those_of_the_reference(rng, lists, threads):
     found = evidence(rng)
     found = listed(found, rng) if lists else found
-    found = replace(found, weights=rng.integers(0, 3, N).astype(np.float32))
+    found = found._replace(weights=rng.integers(0, 3, N).astype(np.float32))
     problem = problem_of(found, hashed=True, learnt=True)
     problem._workers = Workers(threads, "fit")
     x = problem.start + rng.normal(size=len(problem.start)) / 5
@@ -159,7 +157,7 @@ def test_parts_are_chosen_by_number(rng):
 def test_a_group_that_no_row_holds_is_weighed_like_the_others(rng):
     found = evidence(rng)
     groups = found.groups * np.array([1, 1, 0], np.float32)
-    found = replace(found, **packed(spread(found), groups)._asdict())
+    found = found._replace(**packed(spread(found), groups)._asdict())
     weights, one = (
         fit_groups(some, START, hashed=True, learnt=True, workers=ALONE)
         for some in (found, found.merge_groups())

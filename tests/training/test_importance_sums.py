@@ -11,7 +11,8 @@ from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
 from streammach.counts.table import count_pairs
 from streammach.model.calibration import LEAST_ROWS, fit_calibration
-from streammach.parts.counts.group_fit import CandidateFeatures, _Problem
+from streammach.parts.counts.group_fit import _Problem
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.parts.discriminant.class_sums import Discriminant
 from streammach.parts.discriminant.part import _measure_shares as reached_by_shares
 from streammach.parts.whitening.part import Spread
@@ -197,10 +198,10 @@ def test_group_weights_see_importances_as_copies(rng):
         weights=weights.astype(np.float32), listed=False,
     )  # fmt: skip
     rows = np.repeat(np.arange(n), weights)
-    arrays = {name: x[rows] for name, x in vars(found).items()
+    arrays = {name: x[rows] for name, x in found._asdict().items()
               if isinstance(x, np.ndarray) and name not in Evidence._fields}  # fmt: skip
     arrays |= packed(spread(found)[rows], found.groups[rows])._asdict()
-    copies = replace(found, **{**arrays, "weights": np.ones(len(rows), np.float32)})
+    copies = found._replace(**{**arrays, "weights": np.ones(len(rows), np.float32)})
     start, active = rng.normal(size=3 * g + 3), np.ones(3 * g + 3, bool)
     one, other = (_Problem(some, start, active, Workers(1, "fit")) for some in (found, copies))
     x = rng.normal(size=3 * g + 3)

@@ -9,7 +9,8 @@ from streammach.options.figures import HeldOutMetrics
 from streammach.parts.counts import fitting
 from streammach.parts.counts.count_bytes import MAX_GROUPS, evidence_bytes
 from streammach.parts.counts.fitting import Fitted, Fitting, _best_adjustment, uses_learnt
-from streammach.parts.counts.group_fit import CandidateFeatures, start_weights
+from streammach.parts.counts.group_fit import start_weights
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.system.threads import Workers
 from tests.builders import block_of, packed
 

@@ -13,7 +13,8 @@ from streammach.counts.scores import CountScorer
 from streammach.model.findings import Findings
 from streammach.parts.counts import count_learner as alone
 from streammach.parts.counts.count_learner import held_out_loss, learn_while_it_pays
-from streammach.parts.counts.group_fit import CandidateFeatures, in_order
+from streammach.parts.counts.group_fit import in_order
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.system.threads import Workers
 from tests.builders import block_of
 from tests.counts.test_counts import D, K, counted, group_weights

@@ -14,9 +14,8 @@ import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.counts.label_learning import LabelLearner
-from streammach.counts.learning import Evidence, GroupWeights, evidence, weigh
+from streammach.counts.learning import Evidence, GroupWeights, evidence
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.scores import CountScorer
 from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
 from streammach.model.findings import LEAST_SECONDS
 from streammach.options.figures import HeldOutMetrics, scores_text, words
@@ -24,14 +23,8 @@ from streammach.options.types import Count
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting
-from streammach.parts.counts.group_fit import (
-    MATCH,
-    SLOPE,
-    CandidateFeatures,
-    groupings,
-    in_order,
-    start_weights,
-)
+from streammach.parts.counts.group_fit import MATCH, SLOPE, groupings, in_order, start_weights
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import SavedCounts
 from streammach.parts.training_record import Training
@@ -272,7 +265,7 @@ class CountLearner:
             return labels.weights(), n_rows
         usual = min(int(USUAL_PASSES * n_rows), MOST_LESSONS)
         self._learnt = StageRows(training, self._options.pair_rows or usual)
-        scorer = CountScorer(weigh(table, alone, fitting.workers), self._threads)
+        scorer = fitting.open_scorer(table, alone)
         rows, candidates, _ = fitting.candidates(scorer, WATCHED_ROWS)
         found = fitting.features(table, alone, scorer, rows, candidates)
         one = np.zeros(table.n_features, np.int32)  # group: the sums of others are not asked for
@@ -321,7 +314,7 @@ def held_out_loss(
 
     `scores` (n, m) are those without them; `evidence_of` gives what is counted of the candidates.
     """
-    rows = replace(found, counted=np.zeros(0, np.float32))  # the rest is small
+    rows = found._replace(counted=np.zeros(0, np.float32))  # the rest is small
     without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:

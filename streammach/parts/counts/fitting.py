@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +25,8 @@ from streammach.parts.counts.count_bytes import (
     MAX_GROUPS,
     evidence_bytes,
 )
-from streammach.parts.counts.group_fit import CandidateFeatures, fit_groups, top_k_hits
+from streammach.parts.counts.group_fit import fit_groups, top_k_hits
+from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import by_counts, by_hashes, hashed_means, largest_discount
@@ -44,6 +46,7 @@ NEAR = 0.5
 # A fit is done again where classes that were no candidates take so much of the score. With 2,000
 # classes and bins of numbers they took all of it, of hypernyms at most 0.0002; once is enough.
 STRANGERS = 0.05
+BY_GROUP = "slope", "match", "penalty"  # weights
 TILT_ROWS = 8000  # that judge how little frequent labels weigh
 
 
@@ -73,13 +76,8 @@ class Fitted(
     @classmethod
     def of(cls, w: GroupWeights, metrics: HeldOutMetrics) -> Fitted:
         """Return the numbers of weights."""
-        slope, match, penalty = (
-            tuple(map(float, numbers)) for numbers in (w.slope, w.match, w.penalty)
-        )
-        return cls(
-            slope=slope, match=match, penalty=penalty, prior=w.prior, learnt=w.learnt,
-            hashed=w.hashed, metrics=metrics,
-        )  # fmt: skip
+        by_group: dict[str, Any] = {name: tuple(getattr(w, name).tolist()) for name in BY_GROUP}
+        return cls(**by_group, prior=w.prior, learnt=w.learnt, hashed=w.hashed, metrics=metrics)
 
     @property
     def score(self) -> float:
@@ -88,15 +86,10 @@ class Fitted(
 
     def weights(self, start: GroupWeights) -> GroupWeights:
         """Return the weights, with the groups and the learnt weights that the fit started from."""
-        slope, match, penalty = (
-            np.array(numbers, np.float32) for numbers in (self.slope, self.match, self.penalty)
-        )
-        if any(len(array) != start.n_groups for array in (slope, match, penalty)):
+        own: dict[str, Any] = {name: np.array(getattr(self, name), np.float32) for name in BY_GROUP}
+        if any(len(array) != start.n_groups for array in own.values()):
             raise ModelError("damaged: fitted weights are of other groups", hint="Train again.")
-        return replace(
-            start, slope=slope, match=match, penalty=penalty, prior=self.prior,
-            learnt=self.learnt, hashed=self.hashed,
-        )  # fmt: skip
+        return replace(start, **own, prior=self.prior, learnt=self.learnt, hashed=self.hashed)
 
 
 class Fitting:
@@ -223,31 +216,28 @@ class Fitting:
 
     def _top(self, table: CountTable, weights: GroupWeights, rows: RowBlock) -> NDArray[np.int64]:
         """Return the first five classes of rows, int64 (n, 5)."""
-        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
-        try:
+        with closing(self.open_scorer(table, weights)) as scorer:
             if self.hashed is None:
                 return scorer.topk(rows, MOST)[0]
             ranking = by_counts(self.hashed.backend, scorer, self.hashed.transform)
             return ranking(rows, MOST)[0]
-        finally:
-            scorer.close()
+
+    def open_scorer(self, table: CountTable, weights: GroupWeights) -> CountScorer:
+        """Return what scores rows by weights."""
+        return CountScorer(weigh(table, weights, self.workers), self.threads)
 
     def _evidence(
         self, table: CountTable, weights: GroupWeights, rivals: GroupWeights | None = None
     ) -> CandidateFeatures:
-        best = None if rivals is None else self._best(table, rivals)
-        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
-        rows, candidates, number = self.candidates(scorer, self.n_fit, best)
-        found = self.features(table, weights, scorer, rows, candidates)
-        scorer.close()
-        return replace(found, number=number)
-
-    def _best(self, table: CountTable, weights: GroupWeights) -> NDArray[np.int32]:
-        scorer = CountScorer(weigh(table, weights, self.workers), self.threads)
-        rows = self.rows.part(self._first, self._first + self.n_fit)
-        best = scorer.topk(rows, FIT_CANDIDATES // 2)[0].astype(np.int32)
-        scorer.close()
-        return best
+        best = None
+        if rivals is not None:
+            rows = self.rows.part(self._first, self._first + self.n_fit)
+            with closing(self.open_scorer(table, rivals)) as scorer:
+                best = scorer.topk(rows, FIT_CANDIDATES // 2)[0].astype(np.int32)
+        with closing(self.open_scorer(table, weights)) as scorer:
+            rows, candidates, number = self.candidates(scorer, self.n_fit, best)
+            found = self.features(table, weights, scorer, rows, candidates)
+        return found._replace(number=number)
 
     def candidates(
         self, scorer: CountScorer, n_rows: int, others: NDArray[np.int32] | None = None

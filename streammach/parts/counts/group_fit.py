@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 from streammach.counts.learning import GroupWeights
 from streammach.counts.table import CountTable
 from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
-from streammach.parts.counts.group_kernels import FitRoom, FitRows, add_losses, score_rows
+from streammach.parts.counts.group_kernels import CandidateFeatures, add_losses
 from streammach.prediction.selection_metrics import sum_hits
 from streammach.rows.dense import product
 from streammach.rows.names import namespace_ids
 from streammach.store.dataset import Dataset
-from streammach.system.threads import Workers, in_pieces
+from streammach.system.threads import Workers
 
 # Where the fit starts, and what counts have where there is no time for one: fitted to three data
 # sets, one group of features each (docs/experiments.md, "Counts alone").
@@ -29,89 +28,6 @@ CLOSE = 0.01  # nats of all rows that a last step wins
 NAMESPACES = MAX_GROUPS // 5 - 1
 OCTAVES = 5  # of a feature's rows: below 64, 256, 1,024, 4,096, and more
 ENTROPIES = 5  # of a feature's classes, in steps of 1.5 nats
-
-
-@dataclass(frozen=True, kw_only=True)
-class CandidateFeatures:
-    """What is known of the candidates of some rows, whose class is among them."""
-
-    # counted, starts, groups: float32 (C, m), int64 (n + 1,), float32 (n, G): see
-    # :class:`Evidence`
-    counted: NDArray[np.float32]
-    starts: NDArray[np.int64]
-    groups: NDArray[np.float32]
-    # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
-    # the features that they hold
-    log_rows: NDArray[np.float32]
-    log_values: NDArray[np.float32]
-    hashed: NDArray[np.float32]  # float32 (n, m): mean logarithm of the hashed models
-    repeated: NDArray[np.bool_]  # bool (n, m): whether the candidate stands further left already
-    number: NDArray[np.int64]  # int64 (n,): number of each row, rising
-    # float32 (n, m): for each candidate that is one of the row's 1, or its weight; 0 for others
-    targets: NDArray[np.float32]
-    weights: NDArray[np.float32]  # float32 (n,): what each row counts
-    listed: bool  # whether rows have lists of labels
-
-    def own(self, z: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum of the scores of a row's classes, by scores (n, m)."""
-        found: NDArray[Any] = (self.targets * z).sum(axis=1)
-        return found
-
-    def of_labels(self, each: NDArray[Any]) -> NDArray[Any]:
-        """Return what is given for each label of a row, (n,) or (n, m), for all of them."""
-        labels = self.targets.sum(axis=1).astype(each.dtype)
-        found: NDArray[Any] = each * labels.reshape(-1, *(1,) * (each.ndim - 1))
-        return found
-
-    def part(self, first: int, last: int) -> CandidateFeatures:
-        """Return the rows with numbers from `first` to below `last`."""
-        a, b = np.searchsorted(self.number, [first, last])
-        arrays: dict[str, Any] = {
-            name: x[a:b] for name, x in vars(self).items() if isinstance(x, np.ndarray)
-        }
-        arrays |= {"counted": self.counted, "starts": self.starts[a : b + 1]}
-        return replace(self, **arrays)
-
-    def scores(self, x: NDArray[np.float64], workers: Workers) -> NDArray[np.float32]:
-        """Return each candidate's score by weights in the order of :func:`in_order`."""
-        out = np.empty(self.repeated.shape, np.float32)
-
-        def piece(first: int, last: int) -> None:
-            score_rows(self.arrays, x, first, last, self.room(), out)
-
-        in_pieces(workers, self.n_rows, piece)
-        return out
-
-    def room(self) -> FitRoom:
-        """Return a thread's scratch for kernels."""
-        return FitRoom.of_rows(self.n_groups, self.repeated.shape[1])
-
-    def merge_groups(self) -> CandidateFeatures:
-        """Return the same with all groups as one."""
-        counted = np.empty((3 * self.n_rows, self.repeated.shape[1]), np.float32)
-        for i, (a, b) in enumerate(pairwise(self.starts)):
-            middle = (a + b - 1) // 2
-            for j, own in enumerate((slice(a, middle), slice(middle, b - 1), slice(b - 1, b))):
-                self.counted[own].sum(axis=0, out=counted[3 * i + j])
-        return replace(
-            self, counted=counted, starts=3 * np.arange(self.n_rows + 1),
-            groups=self.groups.sum(axis=1, keepdims=True),
-        )  # fmt: skip
-
-    @property
-    def arrays(self) -> FitRows:
-        """What kernels see of the rows."""
-        return FitRows(*(getattr(self, name) for name in FitRows._fields))
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, n."""
-        return len(self.number)
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups, G."""
-        return int(self.groups.shape[1])
 
 
 def groupings(dataset: Dataset, table: CountTable) -> dict[str, NDArray[np.int32]]:
@@ -230,9 +146,7 @@ class _Problem:
             for i in range(first, last):
                 rows, sums = (n * i // FIT_PIECES, n * (i + 1) // FIT_PIECES), self._sums[i]
                 sums[:] = 0
-                self._losses[i] = add_losses(
-                    found.arrays, x, *rows, found.room(), sums[-1], sums[:-1]
-                )
+                self._losses[i] = add_losses(found, x, *rows, found.room(), sums[-1], sums[:-1])
 
         self._workers.each(piece, [(i, i + 1) for i in range(FIT_PIECES)])
         sums, pull = self._sums.sum(axis=0), (x - self.start) * self._strength

@@ -1,29 +1,18 @@
-"""Kernels of the fit of group weights: scores of candidates, and what their loss asks for."""
+"""Candidates of the fit of group weights, and its kernels: scores, and what their loss asks for."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.system.jit import Array, Number, kernel
+from streammach.system.threads import Workers, in_pieces
 
 REPEATED = np.float32(-1e9)  # the score of a candidate that stands further left already
-
-
-class FitRows(NamedTuple):
-    """Rows as kernels see them; those of :class:`CandidateFeatures`."""
-
-    counted: Array  # float32 (C, m)
-    starts: Array  # int64 (n + 1,)
-    groups: Array  # float32 (n, G)
-    log_rows: Array  # log_rows, log_values, hashed: float32 (n, m)
-    log_values: Array
-    hashed: Array
-    repeated: Array  # bool (n, m)
-    targets: Array  # float32 (n, m)
-    weights: Array  # float32 (n,)
 
 
 class FitRoom(NamedTuple):
@@ -55,15 +44,92 @@ class FitRoom(NamedTuple):
         return 4 * n * (m + n + 1) + 8 * m + 20 * (3 * n_groups + 3)
 
 
+class CandidateFeatures(NamedTuple):
+    """What is known of the candidates of some rows, whose class is among them."""
+
+    # counted, starts, groups: float32 (C, m), int64 (n + 1,), float32 (n, G): see
+    # :class:`Evidence`
+    counted: NDArray[np.float32]
+    starts: NDArray[np.int64]
+    groups: NDArray[np.float32]
+    # log_rows, log_values: float32 (n, m): logarithms of the rows of each candidate's class, and of
+    # the features that they hold
+    log_rows: NDArray[np.float32]
+    log_values: NDArray[np.float32]
+    hashed: NDArray[np.float32]  # float32 (n, m): mean logarithm of the hashed models
+    repeated: NDArray[np.bool_]  # bool (n, m): whether the candidate stands further left already
+    number: NDArray[np.int64]  # int64 (n,): number of each row, rising
+    # float32 (n, m): for each candidate that is one of the row's 1, or its weight; 0 for others
+    targets: NDArray[np.float32]
+    weights: NDArray[np.float32]  # float32 (n,): what each row counts
+    listed: bool  # whether rows have lists of labels
+
+    def own(self, z: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of the scores of a row's classes, by scores (n, m)."""
+        found: NDArray[Any] = (self.targets * z).sum(axis=1)
+        return found
+
+    def of_labels(self, each: NDArray[Any]) -> NDArray[Any]:
+        """Return what is given for each label of a row, (n,) or (n, m), for all of them."""
+        labels = self.targets.sum(axis=1).astype(each.dtype)
+        found: NDArray[Any] = each * labels.reshape(-1, *(1,) * (each.ndim - 1))
+        return found
+
+    def part(self, first: int, last: int) -> CandidateFeatures:
+        """Return the rows with numbers from `first` to below `last`."""
+        a, b = np.searchsorted(self.number, [first, last])
+        arrays: dict[str, Any] = {
+            name: x[a:b] for name, x in self._asdict().items() if isinstance(x, np.ndarray)
+        }
+        arrays |= {"counted": self.counted, "starts": self.starts[a : b + 1]}
+        return self._replace(**arrays)
+
+    def scores(self, x: NDArray[np.float64], workers: Workers) -> NDArray[np.float32]:
+        """Return each candidate's score by weights in the order of :func:`in_order`."""
+        out = np.empty(self.repeated.shape, np.float32)
+
+        def piece(first: int, last: int) -> None:
+            score_rows(self, x, first, last, self.room(), out)
+
+        in_pieces(workers, self.n_rows, piece)
+        return out
+
+    def room(self) -> FitRoom:
+        """Return a thread's scratch for kernels."""
+        return FitRoom.of_rows(self.n_groups, self.repeated.shape[1])
+
+    def merge_groups(self) -> CandidateFeatures:
+        """Return the same with all groups as one."""
+        counted = np.empty((3 * self.n_rows, self.repeated.shape[1]), np.float32)
+        for i, (a, b) in enumerate(pairwise(self.starts)):
+            middle = (a + b - 1) // 2
+            for j, own in enumerate((slice(a, middle), slice(middle, b - 1), slice(b - 1, b))):
+                self.counted[own].sum(axis=0, out=counted[3 * i + j])
+        return self._replace(
+            counted=counted, starts=3 * np.arange(self.n_rows + 1),
+            groups=self.groups.sum(axis=1, keepdims=True),
+        )  # fmt: skip
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, n."""
+        return len(self.number)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups, G."""
+        return int(self.groups.shape[1])
+
+
 @kernel()
 def score_rows(
-    rows: FitRows, weights: Array, first: int, last: int, room: FitRoom, out: Array
+    rows: CandidateFeatures, weights: Array, first: int, last: int, room: FitRoom, out: Array
 ) -> None:
     """Write the scores of the candidates of rows ``first:last`` to `out` float32 (n, m).
 
     Parameters
     ----------
-    rows, weights : FitRows, float64 (3 G + 3,)
+    rows, weights : CandidateFeatures, float64 (3 G + 3,)
         The rows; slope, match, learnt, penalty, prior, hashed.
     first, last, room : int, int, FitRoom
         Which rows; scratch.
@@ -77,7 +143,7 @@ def score_rows(
 
 @kernel()
 def add_losses(
-    rows: FitRows, weights: Array, first: int, last: int, room: FitRoom, gradient: Array,
+    rows: CandidateFeatures, weights: Array, first: int, last: int, room: FitRoom, gradient: Array,
     curvature: Array,
 ) -> float:  # fmt: skip
     """Return the loss of rows ``first:last``; add up its first and second derivatives.
@@ -86,7 +152,7 @@ def add_losses(
 
     Parameters
     ----------
-    rows, weights, first, last, room : FitRows, float64 (3 G + 3,), int, int, FitRoom
+    rows, weights, first, last, room : CandidateFeatures, float64 (3 G + 3,), int, int, FitRoom
         As of :func:`score_rows`.
     gradient, curvature : float64 (3 G + 3,), float64 (3 G + 3, 3 G + 3)
         Grow by the derivatives, `curvature` at and below its diagonal.
@@ -104,7 +170,7 @@ def add_losses(
 
 
 @kernel(fastmath=False, inner=True)
-def score_row(rows: FitRows, i: int, weights: Array, room: FitRoom) -> Any:
+def score_row(rows: CandidateFeatures, i: int, weights: Array, room: FitRoom) -> Any:
     """Write a row's columns and scores; return how many columns and weights it has."""
     n_columns, n = take_columns(rows, i, room)
     each, scores = room.each[:n_columns], room.scores
@@ -121,7 +187,7 @@ def score_row(rows: FitRows, i: int, weights: Array, room: FitRoom) -> Any:
 
 
 @kernel(fastmath=False, inner=True)
-def take_columns(rows: FitRows, i: int, room: FitRoom) -> Any:
+def take_columns(rows: CandidateFeatures, i: int, room: FitRoom) -> Any:
     """Copy a row's columns, and note which weights stand for them; return how many each are."""
     groups, counted = rows.groups[i], rows.counted[rows.starts[i] : rows.starts[i + 1]]
     n_groups, n = groups.shape[0], 0

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.learning import GroupWeights, class_logarithms, weigh
+from streammach.counts.learning import GroupWeights, class_logarithms
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.scores import CountScorer
 from streammach.counts.table import CountTable
 from streammach.model.model import Model
 from streammach.parts.counts.count_bytes import pair_room
@@ -124,8 +123,7 @@ class WarmCountLearner(CountLearner):
             return replace(weights, theta=np.where(theta == 0, np.float32(-less), theta))
 
         def scores(less: float) -> NDArray[np.float64]:
-            counts = weigh(table, with_less(less), self._fitting.workers)
-            with closing(CountScorer(counts, self._threads)) as scorer:
+            with closing(self._fitting.open_scorer(table, with_less(less))) as scorer:
                 ids, _ = scorer.topk(rows, MOST_LABELS)
             first = np.argsort(ids >= n_known, axis=1, kind="stable")[:, :MOST]
             return score_rows(rows, np.take_along_axis(ids, first, axis=1))

@@ -22,14 +22,7 @@ from streammach.model.document import WEIGHTS_ARE, Stored, Width
 from streammach.model.model import Model
 from streammach.rows.packed import Table
 from streammach.rows.pairs import CountWeights
-from streammach.rows.quantize import (
-    PIECE_GAINS,
-    nth_largest,
-    numbers_of,
-    round_gains,
-    round_halves,
-    round_rows,
-)
+from streammach.rows.quantize import round_gains, round_halves, round_rows
 from streammach.system.errors import BudgetError, UsageError
 from streammach.system.machine import size_text
 from streammach.system.threads import Workers, in_turn
@@ -64,42 +57,6 @@ class Size:
     n_pairs: int  # the pairs of the largest gains, so many at most
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The pairs of a model's counts."""
-
-    counts: CountWeights  # the counts, with the pairs that add something, all in lists
-
-    def __len__(self) -> int:
-        return len(self.counts.gains)
-
-    @classmethod
-    def of(cls, counts: CountWeights, *, rounded: bool) -> Pairs:
-        """Return the pairs of counts, gains rounded to :data:`UNIT` where that is asked for."""
-        counts = counts.as_lists()  # arrays of its own
-        if rounded:
-            rounded_gains(counts.gains, counts.gains)
-        return cls(counts.without_zeros())
-
-    def above(self, gain: int) -> int:
-        """Return how many pairs have at least this gain."""
-        return int(np.count_nonzero(self.counts.gains >= gain))
-
-    def largest(self, n_pairs: int) -> CountWeights:
-        """Return the counts with so many pairs, those of the largest gains; of equals the first."""
-        if n_pairs >= len(self):
-            return self.counts.merge_wide()
-        gains = self.counts.gains
-        least = nth_largest(numbers_of([gains]), n_pairs)
-        chosen = gains > least
-        equal = n_pairs - int(np.count_nonzero(chosen))
-        for start in range(0, len(gains), PIECE_GAINS):
-            some = start + np.flatnonzero(gains[start : start + PIECE_GAINS] == least)[:equal]
-            chosen[some] = True
-            equal -= len(some)
-        return self.counts.merge_wide(chosen)
-
-
 def rounded_gains(
     gains: NDArray[np.int16], out: NDArray[np.int16] | None = None
 ) -> NDArray[np.int16]:
@@ -110,7 +67,7 @@ def rounded_gains(
 
 
 def shrink(
-    model: Model, size: Size, pairs: Pairs | None = None, *, in_place: bool = False,
+    model: Model, size: Size, pairs: CountWeights | None = None, *, in_place: bool = False,
     threads: int = 1,
 ) -> Model:  # fmt: skip
     """Return a smaller model, in place over the weights, which are lost; or raise UsageError."""
@@ -160,10 +117,14 @@ def types_of(model: Model) -> tuple[Width, ...]:
     return known[known.index(model.stored or "float32") :]
 
 
-def pairs_of(model: Model, weights: Width) -> Pairs | None:
-    """Return the pairs of a model that gets such weights; None without counts."""
-    counts = model.counts
-    return None if counts is None else Pairs.of(counts.plain(), rounded=weights in LEVELS)
+def pairs_of(model: Model, weights: Width) -> CountWeights | None:
+    """Return the counts of a model that gets such weights, all pairs in lists; None without."""
+    if model.counts is None:
+        return None
+    counts = model.counts.plain().as_lists()  # arrays of its own
+    if weights in LEVELS:
+        rounded_gains(counts.gains, counts.gains)
+    return counts.without_zeros()
 
 
 def frequent(model: Model, rows: NDArray[np.int64], least: int) -> Model:
@@ -307,14 +268,14 @@ def shrink_to(
     if not in_place:
         return _fit_into_bytes(model, sizes[stored], n_bytes, target, pairs)
     over = shrink(model, Size(stored, model.spec.n_repetitions, 0), pairs, in_place=True)
-    over = replace(over, counts=None if pairs is None else pairs.counts)
+    over = replace(over, counts=pairs)
     return _fit_into_bytes(
         over, sizes[stored], n_bytes, target, pairs, spare=spare_after(model, over)
     )
 
 
 def _fit_into_bytes(
-    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: Pairs | None,
+    model: Model, sizes: _Sizes, n_bytes: int, target: ShrinkTarget, pairs: CountWeights | None,
     *, spare: NDArray[np.uint8] | None = None,
 ) -> Model:  # fmt: skip
     """Return the model with as many repetitions and pairs as fit; with `spare` as views of it."""
@@ -335,7 +296,9 @@ def _fit_into_bytes(
         r = max(least, r - 1)
     if pairs is None or target.n_pairs is not None:
         return small
-    counts = _most_pairs(pairs, n_bytes - size)
+    room = n_bytes - size + counts_bytes(pairs.largest(0))
+    most_pairs = _most_of(len(pairs.gains), lambda n: counts_bytes(pairs.largest(n)) <= room)
+    counts = pairs.largest(most_pairs)  # made again: there is room for one
     return replace(small, counts=replace(counts, hashed=small.hashed_weight))
 
 
@@ -357,13 +320,6 @@ def _linear_to(model: Model, linear: LinearWeights, n_bytes: int) -> Model:
         raise BudgetError(what, path="--size")
     n_weights = len(linear.weights)
     return with_weights(_most_of(n_weights, lambda n: with_weights(n).file_bytes() <= n_bytes))
-
-
-def _most_pairs(pairs: Pairs, room: int) -> CountWeights:
-    """Return the counts with as many pairs as fit the bytes that counts without pairs leave."""
-    room += counts_bytes(pairs.largest(0))
-    most = _most_of(len(pairs), lambda n: counts_bytes(pairs.largest(n)) <= room)
-    return pairs.largest(most)  # made again: there is room for one
 
 
 def _most_of(n: int, fits: Callable[[int], bool]) -> int:
@@ -394,13 +350,13 @@ class _Sizes:
     """What a model with one type of weights would take, part by part."""
 
     def __init__(
-        self, model: Model, stored: Width, pairs: Pairs | None, target: ShrinkTarget
+        self, model: Model, stored: Width, pairs: CountWeights | None, target: ShrinkTarget
     ) -> None:
         self.stored = stored
         self._pairs, bare = 0, None
         if pairs is not None:
             bare = pairs.largest(0)
-            kept = pairs.largest(len(pairs) if target.n_pairs is None else target.n_pairs)
+            kept = pairs.largest(len(pairs.gains) if target.n_pairs is None else target.n_pairs)
             self._pairs = counts_bytes(kept) - counts_bytes(bare)
         self._repetition = _sample_bytes(model, stored) / max(model.spec.n_repetitions, 1)
         nothing = np.zeros((0, 0), np.int8)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
 from streammach.rows.neighbours import Neighbours
+from streammach.rows.quantize import nth_largest, numbers_of
 from streammach.system.jit import Array, kernel
 
 PIECE_PAIRS = 1 << 18  # that are worked on at once
@@ -235,6 +236,19 @@ class CountWeights(PairTable):
             kept[pairs] &= row < 0
         lengths[spread] = 0
         return replace(self._with_lists(lengths, kept), wide_of=wide_of, wide=wide)
+
+    def largest(self, n_pairs: int) -> CountWeights:
+        """Return the weights, all in lists, with n pairs of the largest gains, of equals the first."""
+        if n_pairs >= len(self.gains):
+            return self.merge_wide()
+        least = nth_largest(numbers_of([self.gains]), n_pairs)
+        chosen = self.gains > least
+        equal = n_pairs - int(np.count_nonzero(chosen))
+        for start in range(0, len(chosen), PIECE_PAIRS):
+            some = start + np.flatnonzero(self.gains[start : start + PIECE_PAIRS] == least)[:equal]
+            chosen[some] = True
+            equal -= len(some)
+        return self.merge_wide(chosen)
 
     def _pieces(self) -> Iterator[tuple[slice, slice]]:
         """Yield ranges of features with not many pairs, or one feature, and of their pairs."""

@@ -373,7 +373,9 @@ def _apply_form(model: Model, form: ModelForm, rows: NDArray[np.int64], threads:
     if pairs is None:
         return small
     small = replace(small, counts=None)  # of the features that are kept
-    n_pairs = len(pairs) if form.least_gain is None else pairs.above(form.least_gain)
+    n_pairs = len(pairs.gains)
+    if form.least_gain is not None:
+        n_pairs = int(np.count_nonzero(pairs.gains >= form.least_gain))
     share = form.n_repetitions / max(model.spec.n_repetitions, 1)
     return replace(small, counts=beside(pairs.largest(n_pairs), share))
 

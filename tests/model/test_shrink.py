@@ -14,11 +14,11 @@ from streammach.model.shrink import (
     LARGEST,
     PAIR_BYTES,
     UNIT,
-    Pairs,
     ShrinkTarget,
     Size,
     frequent,
     of_features,
+    pairs_of,
     rounded_gains,
     shrink,
     shrink_to,
@@ -160,7 +160,7 @@ def test_gains_beside_narrow_weights_are_rounded(model, stored):
     assert not (gains % UNIT).any()
 
 
-def test_the_largest_gains_are_rounded_within_their_type():
+def test_the_largest_gains_are_rounded_within_their_type(rng):
     nothing = np.zeros(4, np.float32)
     counts = CountWeights(
         starts=np.array([0, 3]), classes=np.arange(3, dtype=np.int32),
@@ -168,8 +168,8 @@ def test_the_largest_gains_are_rounded_within_their_type():
         wide=np.zeros((0, 4), np.int16), penalty=nothing[:1], base=nothing, log_values=nothing,
         hashed=1.0,
     )  # fmt: skip
-    pairs = Pairs.of(counts, rounded=True)
-    assert pairs.counts.gains.tolist() == [32736, -32736]
+    pairs = pairs_of(model_of(rng, 1, 4, counts=counts), "int8")
+    assert pairs.gains.tolist() == [32736, -32736]
     assert pairs.largest(9).starts.tolist() == [0, 0]  # two of four classes stand in a table
 
 
@@ -383,8 +383,7 @@ def test_rows_without_features_are_ranked_too(model):
 @pytest.mark.parametrize("how", ["form", "features", "bytes"])
 def test_pairs_become_fewer_within_their_bytes(rng, monkeypatch, how):
     """Beside the pairs of a model, which stay, those of PAIR_BYTES are enough."""
-    for module, name in ((pairs_module, "PIECE_PAIRS"), (shrink_module, "PIECE_GAINS")):
-        monkeypatch.setattr(module, name, 1 << 12)
+    monkeypatch.setattr(pairs_module, "PIECE_PAIRS", 1 << 12)
     monkeypatch.setattr(coding, "PIECE_WORDS", 1 << 12)
     d, k = 2000, 900
     counts = counts_of(rng, d, k, longest=400, n_wide=50)

@@ -8,7 +8,7 @@ import pytest
 from streammach.parts.whitening import part as whitening
 from streammach.parts.whitening.part import Spread
 from streammach.rows import dense
-from streammach.rows.dense import WhiteningMap
+from streammach.rows.dense import RowMap
 from streammach.rows.label_lists import LabelLists
 from tests.builders import dense_block
 
@@ -126,7 +126,7 @@ def test_the_footprint_bounds_what_is_allocated(rng, shape, listed):
 
 def test_weights_fold_back(rng, monkeypatch):
     monkeypatch.setattr(dense, "COLUMNS", 3)  # in pieces, the last one partial
-    basis = WhiteningMap(*(rng.normal(size=s).astype(np.float32) for s in ((5, 5), 5)))
+    basis = RowMap(*(rng.normal(size=s).astype(np.float32) for s in ((5, 5), 5)))
     weights = rng.normal(size=(5, 8)).astype(np.float32)
     bias, x = rng.normal(size=8).astype(np.float32), rng.normal(size=(4, 5)).astype(np.float32)
     white = np.empty_like(x)

@@ -149,7 +149,7 @@ class Backend(Ranked, Protocol):
 
     Arrays by name in :meth:`arrays`: ``weights`` float32 (d', R*B), ``bias`` float32 (R*B,), and
     what the optimiser keeps; batches hold the first d' features alone. Where rows have D more
-    columns (:class:`streammach.rows.dense.CosineMap`) the weights have d' + D rows, and
+    columns (:class:`streammach.rows.dense.RowMap`) the weights have d' + D rows, and
     ``projection`` is there. Repetitions that do not fit a device together are trained in waves, and
     each sees all rows of an epoch. A backend with a `row_cache` is shown all rows once, and is
     given their numbers as batches.
@@ -185,7 +185,7 @@ class Backend(Ranked, Protocol):
             The loss, the optimiser, what the bias starts at, and the most rows of a batch.
         batch_nnz : int
             Most values of a batch.
-        basis : WhiteningMap or CosineMap, optional
+        basis : RowMap, optional
             Coordinates that dense rows are brought to, until :meth:`unwhiten_weights`, and further
             columns, which stay.
         batch_labels : int

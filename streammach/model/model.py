@@ -114,7 +114,7 @@ class Model(RowAnswers, Reported):
     columns : TrainedColumns
         The columns of the matrix that was trained on.
     projection : float32 (d + 2, D) or None
-        What gives dense rows D more columns (:class:`streammach.rows.dense.CosineMap`); None where
+        What gives dense rows D more columns (:class:`streammach.rows.dense.RowMap`); None where
         D is 0.
     label_counts : int64 (K,) or None
         Training rows with each label, where rows have lists of labels; None otherwise.

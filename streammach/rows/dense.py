@@ -98,81 +98,57 @@ def squares(x: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDAr
 
 
 @dataclass(frozen=True)
-class WhiteningMap:
-    """Coordinates of whitened rows: ``x' = x P - m P``."""
+class RowMap:
+    """What dense rows are brought to before weights: ``x' = [x P - m P, a cos(x Q + q)]``.
 
-    rotation: NDArray[np.float32]  # float32 (d, d): P
-    shift: NDArray[np.float32]  # float32 (d,): `m P`
+    Without `rotation` the first columns are x; without `projection` there are no more. Q is applied
+    to plain rows in any case, so that a change of basis is within it.
+    """
 
-    n_more, whitens, plain = 0, True, None  # as :class:`CosineMap` has them
+    rotation: NDArray[np.float32] | None = None  # float32 (d, d): P, which whitens rows
+    shift: NDArray[np.float32] | None = None  # float32 (d,): `m P`
+    # float32 (d + 2, D): Q, q as the row after it, and a as the last one
+    projection: NDArray[np.float32] | None = None
+
+    @property
+    def n_more(self) -> int:
+        """D, the columns that rows have beyond their features."""
+        return 0 if self.projection is None else int(self.projection.shape[1])
+
+    @property
+    def plain(self) -> RowMap | None:
+        """What rows are brought to when weights are those for plain rows."""
+        return None if self.projection is None else RowMap(projection=self.projection)
 
     def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write the coordinates of rows `x` float32 (n, d) to `out` (n, d)."""
-        product(x, self.rotation, out=out)
-        out -= self.shift
+        """Write what rows `x` float32 (n, d) become to `out` (n, d + D)."""
+        own, more = np.split(out, [x.shape[1]], axis=1)
+        if self.rotation is None or self.shift is None:
+            own[:] = x
+        else:
+            product(x, self.rotation, out=own)
+            own -= self.shift
+        if self.projection is not None:
+            more[:] = product(x, self.projection[:-2])
+            more += self.projection[-2]
+            np.cos(more, out=more)
+            more *= self.projection[-1]
 
     def unwhiten_weights(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-        """Turn weights (d, C) and bias (C,) for whitened rows into those for plain ones."""
+        """Turn weights (d + D, C) and bias (C,) for whitened rows into those for plain ones."""
+        if self.rotation is None or self.shift is None:
+            return
+        weights = weights[: len(self.shift)]
         bias -= product(self.shift, weights)
         for first in range(0, len(bias), COLUMNS):
             some = weights[:, first : first + COLUMNS]
             some[:] = product(self.rotation, some)
 
 
-@dataclass(frozen=True)
-class CosineMap:
-    """Dense rows with D more columns: ``x' = [x, a cos(x Q + q)]``.
-
-    The features may be brought to a basis as well; Q is applied to plain rows all the same, so
-    that a change of basis is within it.
-    """
-
-    # float32 (d + 2, D): Q, q as the row after it, and a as the last one
-    projection: NDArray[np.float32]
-    basis: WhiteningMap | None = None  # what the first d columns are brought to
-
-    @property
-    def n_more(self) -> int:
-        """D, the columns that rows have beyond their features."""
-        return int(self.projection.shape[1])
-
-    @property
-    def whitens(self) -> bool:
-        """Whether weights have to be turned into those for plain rows."""
-        return self.basis is not None
-
-    @property
-    def plain(self) -> CosineMap:
-        """What rows are brought to when weights are those for plain rows."""
-        return CosineMap(self.projection)
-
-    def apply(self, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write rows `x` float32 (n, d) with their cosines to `out` (n, d + D)."""
-        d = x.shape[1]
-        if self.basis is None:
-            out[:, :d] = x
-        else:
-            self.basis.apply(x, out[:, :d])
-        more = out[:, d:]
-        more[:] = product(x, self.projection[:-2])
-        more += self.projection[-2]
-        np.cos(more, out=more)
-        more *= self.projection[-1]
-
-    def unwhiten_weights(self, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-        """Turn weights (d + D, C) and bias (C,) for whitened rows into those for plain ones."""
-        if self.basis is not None:
-            self.basis.unwhiten_weights(weights[: -self.n_more], bias)
-
-
-def laid_out(rows: RowBlock, width: int, waves: CosineMap | None) -> NDArray[np.float32]:
+def laid_out(rows: RowBlock, width: int, waves: RowMap | None) -> NDArray[np.float32]:
     """Return rows as a dense matrix float32 (n, width), with the columns that `waves` gives."""
     if waves is None:
         return expand_rows(rows, width)
     out = np.empty((rows.n_rows, width), np.float32)
     waves.apply(expand_rows(rows, width - waves.n_more), out)
     return out
-
-
-# what dense rows are brought to before they are multiplied with weights
-RowMap = WhiteningMap | CosineMap

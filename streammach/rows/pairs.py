@@ -238,7 +238,7 @@ class CountWeights(PairTable):
         return replace(self._with_lists(lengths, kept), wide_of=wide_of, wide=wide)
 
     def largest(self, n_pairs: int) -> CountWeights:
-        """Return the weights, all in lists, with n pairs of the largest gains, of equals the first."""
+        """Return the weights, all in lists, with the largest gains; of equal ones the first."""
         if n_pairs >= len(self.gains):
             return self.merge_wide()
         least = nth_largest(numbers_of([self.gains]), n_pairs)

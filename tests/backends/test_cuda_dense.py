@@ -13,7 +13,7 @@ from streammach.backends.cuda.dense_rows import DenseBuffer
 from streammach.backends.cuda.shapes import table_rows
 from streammach.backends.cuda.transfers import BufferRoom, DeviceRows
 from streammach.rows.batch import RowIdBatch
-from streammach.rows.dense import WhiteningMap
+from streammach.rows.dense import RowMap
 from streammach.system.errors import DeviceError
 from tests.builders import batch_of, dense_block, open_backend, spec_of, training
 from tests.simulator.memory import SimulatedMemory, round_to_tf32
@@ -82,7 +82,7 @@ def test_what_fills_tables_up_stays_zero(n_features, whitened, rng):
     spec = spec_of(40, n_features, 8, 3)
     how = training(batch_size=6, optimizer="adam", epsilon=1e-3, whitened=whitened)
     rotation = np.eye(n_features, dtype=np.float32) * 2
-    basis = WhiteningMap(rotation, np.ones(n_features, np.float32)) if whitened else None
+    basis = RowMap(rotation, np.ones(n_features, np.float32)) if whitened else None
     backend = open_backend("cuda", spec, dense=True, optimizer="adam", waves=2)
     backend.prepare(how, 200, basis)
     batch = batch_of(dense_block(rng.normal(size=(6, n_features)), np.arange(6)), n_features)

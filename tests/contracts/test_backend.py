@@ -15,7 +15,7 @@ import pytest
 from streammach.backends.registry import BACKENDS
 from streammach.options.estimators import ESTIMATORS
 from streammach.options.optimizers import OPTIMIZERS
-from streammach.rows.dense import CosineMap, WhiteningMap, expand_rows
+from streammach.rows.dense import RowMap, expand_rows
 from streammach.system.errors import DeviceError
 from tests.builders import batch_of, block_of, dense_block, open_backend, spec_of, training
 from tests.reference.mach import JointMach, ReferenceMach
@@ -202,9 +202,7 @@ def test_whitened_rows_train_as_rows_in_their_basis_and_fold_back(device, shape,
     spec, n = spec_of(*shape), few(device, 30)
     how = training(optimizer="adam", batch_size=n, epsilon=1e-3, whitened=True)
     rotation = np.eye(n_features) + 0.3 * rng.normal(size=(n_features, n_features))
-    basis = WhiteningMap(
-        rotation.astype(np.float32), rng.normal(size=n_features).astype(np.float32)
-    )
+    basis = RowMap(rotation.astype(np.float32), rng.normal(size=n_features).astype(np.float32))
     backend, reference = both(device, spec, how, dense=True)
     backend.prepare(how, MOST_VALUES, basis)
     for _ in range(few(device, 4)):
@@ -241,8 +239,8 @@ def test_rows_with_more_columns_train_as_rows_that_hold_them(device, shape, whit
     basis = None
     if whitened:
         rotation = np.eye(d) + 0.3 * rng.normal(size=(d, d))
-        basis = WhiteningMap(rotation.astype(np.float32), rng.normal(size=d).astype(np.float32))
-    waves = CosineMap(rng.normal(size=(d + 2, more)).astype(np.float32), basis)
+        basis = RowMap(rotation.astype(np.float32), rng.normal(size=d).astype(np.float32))
+    waves = replace(basis or RowMap(), projection=rng.normal(size=(d + 2, more)).astype(np.float32))
     backend, _ = both(device, spec, how, dense=True)  # of plain rows at first
     backend.prepare(how, MOST_VALUES, waves)
     reference = ReferenceMach(

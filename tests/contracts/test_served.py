@@ -9,7 +9,7 @@ from streammach.backends.registry import BACKENDS
 from streammach.options.estimators import ESTIMATORS
 from streammach.options.optimizers import OPTIMIZERS
 from streammach.prediction.quantized import QuantizedForward
-from streammach.rows.dense import CosineMap, WhiteningMap
+from streammach.rows.dense import RowMap
 from streammach.rows.packed import PackedRows
 from tests.builders import (
     batch_of,
@@ -235,11 +235,9 @@ def test_the_ledger_states_what_is_allocated(device, rows, optimizer, rng):
     n_more = 30 if rows == "wide" else 0
     how = training(optimizer=optimizer, batch_size=32, whitened=whitened)
     backend, _ = both(device, spec, how, dense=dense)
-    basis = (
-        WhiteningMap(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
-    )
+    basis = RowMap(np.eye(50, dtype=np.float32), np.zeros(50, np.float32)) if whitened else None
     if n_more:
-        basis = CosineMap(np.ones((52, n_more), np.float32), basis)
+        basis = replace(basis or RowMap(), projection=np.ones((52, n_more), np.float32))
     backend.prepare(how, MOST_VALUES, basis)
     config = config_of(
         spec.shape, device, dense=dense, optimizer=optimizer, rows=32, nnz=MOST_VALUES,

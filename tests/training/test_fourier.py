@@ -12,7 +12,7 @@ from streammach.model.model import Model
 from streammach.model.shrink import Size, of_features, shrink
 from streammach.model.tensors import write_tensors
 from streammach.parts.fourier import part
-from streammach.rows.dense import CosineMap, WhiteningMap, expand_rows
+from streammach.rows.dense import RowMap, expand_rows
 from streammach.rows.transforms import transform_block
 from streammach.system.errors import ModelError, UsageError
 from streammach.system.files.reading import crc32c
@@ -62,12 +62,12 @@ def run(stores, tiny):
 def test_the_columns_are_cosines_of_projections(rng):
     d, more, n = 5, 7, 9
     x = rng.normal(size=(n, d)).astype(np.float32)
-    basis = WhiteningMap(rng.normal(size=(d, d)).astype(np.float32), np.ones(d, np.float32))
+    basis = RowMap(rng.normal(size=(d, d)).astype(np.float32), np.ones(d, np.float32))
     table = rng.normal(size=(d + 2, more)).astype(np.float32)
     expected = table[-1] * np.cos(x.astype(np.float64) @ table[:d] + table[d])
     for found, features in (
-        (CosineMap(table), x),
-        (CosineMap(table, basis), x @ basis.rotation - 1),
+        (RowMap(projection=table), x),
+        (replace(basis, projection=table), x @ basis.rotation - 1),
     ):
         out = np.full((n, d + more), np.nan, np.float32)
         found.apply(x, out)

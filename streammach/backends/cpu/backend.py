@@ -92,7 +92,7 @@ class CpuBackend(Forward, Backend):
         self.codes = self.decoder.codes
 
     def unwhiten_weights(self) -> None:
-        if self.basis is not None and self.basis.whitens:
+        if self.basis is not None and self.basis.rotation is not None:
             with self.blas():
                 self.basis.unwhiten_weights(self.weights, self.bias)
             self.basis = self.basis.plain

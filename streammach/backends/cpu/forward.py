@@ -26,7 +26,7 @@ from streammach.options.estimators import EstimatorKind
 from streammach.options.model_spec import ModelShape, ModelSpec
 from streammach.rows.batch import Batch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import CosineMap, RowMap, product
+from streammach.rows.dense import RowMap, product
 from streammach.rows.packed import PackedRows, Table
 from streammach.system.forks import ForkSafeLock
 from streammach.system.simd import LANES
@@ -104,7 +104,7 @@ class Forward(Ranked):
         self._number = np.zeros(1, np.int64)  # of the last step
         self.basis: RowMap | None = None
         if weights is not None and "projection" in weights:
-            self.basis = CosineMap(np.asarray(weights["projection"]))
+            self.basis = RowMap(projection=np.asarray(weights["projection"]))
         self._scratch = threading.local()
         self._workers = Workers(threads, "compute")
         self.threads, self.run = self._workers.n_threads, self._workers.each
@@ -216,7 +216,7 @@ class Forward(Ranked):
     @property
     def projection(self) -> NDArray[np.float32] | None:
         """What gives rows more columns, float32 (d + 2, D), if something does."""
-        return self.basis.projection if isinstance(self.basis, CosineMap) else None
+        return None if self.basis is None else self.basis.projection
 
     def laid_out(self, rows: RowBlock | Batch) -> NDArray[np.float32]:
         """Return dense rows whole, in the basis if there is one: float32 (n, d + D)."""

@@ -34,7 +34,7 @@ from streammach.options.model_spec import ModelSpec
 from streammach.options.training import TrainSpec
 from streammach.rows.batch import Batch, RowIdBatch
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import CosineMap, RowMap
+from streammach.rows.dense import RowMap
 from streammach.rows.packed import Table
 from streammach.system.threads import Workers
 
@@ -57,7 +57,11 @@ class CudaBackend(Ranked):
             "weights": np.zeros((spec.n_hashed_features, spec.n_columns), np.float32),
             "bias": np.zeros(spec.n_columns, np.float32),
         }
-        more = CosineMap(np.asarray(weights["projection"])) if "projection" in weights else None
+        more = (
+            RowMap(projection=np.asarray(weights["projection"]))
+            if "projection" in weights
+            else None
+        )
         self._scale = np.asarray(weights["scale"]) if "scale" in weights else None
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host
@@ -161,7 +165,7 @@ class CudaBackend(Ranked):
 
     def unwhiten_weights(self) -> None:
         """Turn weights for rows in another basis into those for plain rows, if there is one."""
-        if self._basis is None or not self._basis.whitens:
+        if self._basis is None or self._basis.rotation is None:
             return
         host = self.arrays()
         self._basis.unwhiten_weights(host["weights"], host["bias"])
@@ -261,7 +265,7 @@ class CudaBackend(Ranked):
         """Return the host's arrays, which are those after so many steps."""
         self._steps[0] = steps
         arrays = {**self._host, "steps": self._steps}
-        if isinstance(self._basis, CosineMap):
+        if self._basis is not None and self._basis.projection is not None:
             arrays["projection"] = self._basis.projection
         return arrays
 

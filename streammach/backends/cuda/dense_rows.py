@@ -21,7 +21,7 @@ from streammach.backends.cuda.toolchain import cuda, get, put
 from streammach.backends.cuda.transfers import N_SLOTS, BufferRoom, DeviceRows, TransferBuffer
 from streammach.options.model_spec import ModelShape
 from streammach.rows.batch import Batch, RowIdBatch
-from streammach.rows.dense import CosineMap, RowMap
+from streammach.rows.dense import RowMap
 from streammach.system.jit import Array, Number
 
 
@@ -135,12 +135,11 @@ def table_of(basis: RowMap, n_features: int) -> NDArray[np.float32]:
     d, more = n_features, slice(n_features, n_features + basis.n_more)
     table = np.zeros((table_rows(d), table_rows(more.stop)), np.float32)
     table[d, more.stop] = 1
-    white = basis.basis if isinstance(basis, CosineMap) else basis
-    if white is None:
+    if basis.rotation is None or basis.shift is None:
         table[np.arange(d), np.arange(d)] = 1
     else:
-        table[:d, :d], table[d, :d] = white.rotation, -white.shift
-    if isinstance(basis, CosineMap):
+        table[:d, :d], table[d, :d] = basis.rotation, -basis.shift
+    if basis.projection is not None:
         table[: d + 1, more] = basis.projection[:-1]
     return table
 
@@ -182,7 +181,7 @@ class Products:
         if self._table is None:
             self._make_room()
         self._send(self._table, table_of(basis, self._n_plain).reshape(-1))
-        if isinstance(basis, CosineMap):
+        if basis.projection is not None:
             self._send(self._amplitudes, np.ascontiguousarray(basis.projection[-1]))
 
     def _send(self, target: DeviceArray | None, source: NDArray[Any]) -> None:
@@ -198,7 +197,7 @@ class Products:
         x = self._x.values[: n_rows * self._width].reshape(n_rows, self._width)
         plain = slot.expand(self._plain, n_rows, self._plain_width)
         memory.product(plain, table.values.reshape(self._plain_width, self._width), x)
-        if isinstance(self._basis, CosineMap):
+        if self._basis.n_more:
             memory.stride(
                 striding(cosines), n_rows * self._n_more, self._x, n_rows, self._width,
                 self._n_plain, self._n_more, self._amplitudes,

@@ -15,15 +15,7 @@ import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import (
-    CosineMap,
-    LabelSums,
-    laid_out,
-    parts,
-    piece_bytes,
-    product,
-    squares,
-)
+from streammach.rows.dense import LabelSums, RowMap, laid_out, parts, piece_bytes, product, squares
 from streammach.system.jit import Array, kernel
 
 SOLVED = 1024  # classes whose weights are solved for at once
@@ -41,7 +33,7 @@ def footprint(n_features: int, n_rows: int, labels: tuple[int, int] = (0, 0)) ->
 class Discriminant:
     """Linear discriminant analysis from sums that rows are added to."""
 
-    def __init__(self, sums: NDArray[np.float32], waves: CosineMap | None = None) -> None:
+    def __init__(self, sums: NDArray[np.float32], waves: RowMap | None = None) -> None:
         sums[:] = 0
         self._sums, self._waves = sums, waves
         self._squares = np.zeros((sums.shape[1], sums.shape[1]))

@@ -27,7 +27,7 @@ from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Decision, Training
 from streammach.prediction.selection_metrics import measure_hits
 from streammach.rows.block import RowBlock
-from streammach.rows.dense import MAX_FEATURES, CosineMap, laid_out, parts, product
+from streammach.rows.dense import MAX_FEATURES, RowMap, laid_out, parts, product
 from streammach.rows.transforms import transform_block
 from streammach.store.holdout import masked_blocks, masked_rows
 
@@ -123,7 +123,7 @@ class ClosedFormFit(Decision):
         self._weights, self._bias = arrays["weights"], arrays["bias"]
         self._out = arrays["second"]
         projection = arrays.get("projection")
-        self._waves = None if projection is None else CosineMap(projection)
+        self._waves = None if projection is None else RowMap(projection=projection)
         room = arrays["first"].reshape(self._out.shape[::-1])
         self._sums = Discriminant(room, self._waves)
         self._added = np.zeros_like(self._bias)
@@ -217,7 +217,7 @@ class ClosedFormFit(Decision):
 
 
 def _measure_shares(
-    rows: RowBlock, trained: Linear, closed: Linear, waves: CosineMap | None = None,
+    rows: RowBlock, trained: Linear, closed: Linear, waves: RowMap | None = None,
     shares: tuple[float, ...] = SHARES, most: float | None = None,
 ) -> Iterable[tuple[float, HeldOutMetrics]]:  # fmt: skip
     """Return what trained weights and a share of closed ones reach together, for each share."""

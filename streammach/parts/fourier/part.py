@@ -21,7 +21,7 @@ from streammach.parts.base import Part
 from streammach.parts.expected import RATES, WITHOUT, AccuracyDrop, Choice, PartBytes, PartTime
 from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Training, Trials
-from streammach.rows.dense import CosineMap, RowMap, WhiteningMap, expand_rows, product
+from streammach.rows.dense import RowMap, expand_rows, product
 from streammach.rows.transforms import transform_block
 from streammach.store.holdout import masked_blocks
 
@@ -119,15 +119,11 @@ def search(training: Training, trials: Trials, spec: TrainSpec) -> tuple[TrainSp
 
 def map_rows(training: Training, spec: TrainSpec, before: RowMap | None) -> RowMap | None:
     """Return what gives rows more columns, beside a basis, if the training uses it."""
-    if not spec.bandwidth:
-        return before
-    assert before is None or isinstance(before, WhiteningMap)
-    return cosine_map(training, spec, training.plan.config.size_of(NAME), before)
+    n_more = training.plan.config.size_of(NAME)
+    return cosine_map(training, spec, n_more, before) if spec.bandwidth else before
 
 
-def cosine_map(
-    training: Training, spec: TrainSpec, n_more: int, basis: WhiteningMap | None
-) -> CosineMap:
+def cosine_map(training: Training, spec: TrainSpec, n_more: int, basis: RowMap | None) -> RowMap:
     """Return what gives the rows of a training more columns."""
     d, threads = training.dataset.n_features, training.plan.config.placement.threads
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
@@ -138,14 +134,14 @@ def cosine_map(
         unit = usual_distance(x) * spec.bandwidth
         directions, phases = draw_directions(spec.seed, d, n_more)
         directions /= unit
-        if basis is not None:
+        if basis is not None and basis.rotation is not None and basis.shift is not None:
             phases -= product(basis.shift.astype(np.float64), directions)
             directions = product(basis.rotation.astype(np.float64), directions)
         # Steps of the same rate change scores by about as much as without.
         amplitude = SHARE * float(np.abs(x).sum(axis=1).mean()) / (MEAN_COSINE * n_more)
     last = np.full(n_more, amplitude or 1.0)
     projection = np.stack([*directions, phases, last]).astype(np.float32)
-    return CosineMap(projection, basis)
+    return replace(basis or RowMap(), projection=projection)
 
 
 def draw_directions(seed: int, n_features: int, n_more: int) -> tuple[NDArray[np.float64], ...]:

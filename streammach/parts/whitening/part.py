@@ -99,7 +99,7 @@ def map_rows(training: Training, spec: TrainSpec, before: RowMap | None) -> RowM
     return whitening_map(training, spec.transform) if spec.whitened else before
 
 
-def whitening_map(training: Training, transform: Transform) -> dense.WhiteningMap:
+def whitening_map(training: Training, transform: Transform) -> RowMap:
     """Return the basis from the first rows of a store that are not held out.
 
     Rows of a store are shuffled, so that the first ones stand for all.
@@ -185,7 +185,7 @@ class Spread:
         free = found.rows - found.squares / np.maximum(found.rows, TINY)
         self._free += float(np.sum(np.maximum(free, 0)))
 
-    def make_map(self) -> dense.WhiteningMap:
+    def make_map(self) -> RowMap:
         """Return the basis in which these rows are white, as large as before.
 
         ``P = c V (D + ridge)^(-POWER / 2) V^T`` of the covariance ``V D V^T`` within classes, or of
@@ -205,7 +205,7 @@ class Spread:
         )
         size = np.sqrt(self._values * self._squares) / self._n
         rotation *= size / (len(mean) * spread)
-        return dense.WhiteningMap(
+        return RowMap(
             rotation.astype(np.float32),
             dense.product(self._origin + mean, rotation).astype(np.float32),
         )

@@ -9,6 +9,7 @@ A work is "dense", "lists", "counts", "steps OPTIMIZER", "predictions SHAPE" or
 import json
 import os
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import cupy
@@ -17,7 +18,7 @@ import numpy as np
 from streammach.backends.registry import BACKENDS
 from streammach.options.estimators import ESTIMATORS
 from streammach.rows.batch import RowIdBatch
-from streammach.rows.dense import CosineMap, WhiteningMap
+from streammach.rows.dense import RowMap
 from tests.builders import batch_of, block_of, config_of, open_backend, spec_of, training
 from tests.contracts.test_lists import MOST_LABELS, listed
 from tests.contracts.test_lists import batch_of as listed_batch
@@ -109,8 +110,8 @@ def dense():
     """Steps on dense rows, plain, whitened and with cosines."""
     rng, shape = np.random.default_rng(2), SHAPES[0]
     batch, d = batch_of(drawn(shape), shape[1]), shape[1]
-    white = WhiteningMap(np.eye(d, dtype=np.float32), np.zeros(d, np.float32))
-    waves = CosineMap(rng.normal(size=(d + 2, 8)).astype(np.float32), white)
+    white = RowMap(np.eye(d, dtype=np.float32), np.zeros(d, np.float32))
+    waves = replace(white, projection=rng.normal(size=(d + 2, 8)).astype(np.float32))
     for basis in (None, white, waves):
         for optimizer in ("adagrad", "adam"):
             how = training(optimizer=optimizer, batch_size=30, whitened=basis is not None)

@@ -59,12 +59,6 @@ class Evidence(NamedTuple):
     starts: NDArray[np.int64]  # int64 (n + 1,): where each row begins in them
     groups: NDArray[np.float32]  # float32 (n, G): features of each group that the row holds
 
-    @property
-    def learnt_sums(self) -> NDArray[np.float32]:
-        """The sums of learnt weights: float32 (n, m)."""
-        found: NDArray[np.float32] = self.counted[self.starts[1:] - 1]
-        return found
-
 
 def class_logarithms(table: CountTable) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the logarithms of each class's rows and of their values: float32 (K,) each."""

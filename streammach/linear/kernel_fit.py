@@ -21,6 +21,7 @@ from streammach.rows.dense import product
 
 # rows float32 (n, d), their classes int (n,), and what each counts, float32 (n,)
 Rows = tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32]]
+Blocks = Callable[[], Iterable[Rows]]
 
 # of kernels: exp(-bandwidth / 2d |x - y|^2) of d columns whose variance is 1
 BANDWIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -57,14 +58,14 @@ def fit_bytes(n_features: int, n_rows: int, n_classes: int) -> int:
 
 
 def fit_kernel(
-    blocks: Iterable[Rows], n_classes: int, *, held: Rows | None = None,
+    blocks: Blocks, n_classes: int, *, held: Rows | None = None,
     learn_held: bool = False, missing: NDArray[np.int64] | None = None, seed: int = 0,
     check: Callable[[], None] = lambda: None, most_centres: int = MOST_CENTRES,
     is_over: Callable[[], bool] = lambda: False,
 ) -> KernelFit:  # fmt: skip
     """Return a linear scorer of mapped rows, its bandwidth and ridge chosen.
 
-    `blocks` are iterated twice. `held` rows judge, and are learnt too if `learn_held`, after the
+    Blocks are read twice. `held` rows judge, and are learnt too if `learn_held`, after the
     choice and their scores; without them each row judges that is left out of the others.
     `missing`, int64 (d,), is the place of the column that is 1 where a column is missing, or -1.
     `check` is called often and may raise; no more is tried when `is_over` says so.
@@ -76,7 +77,7 @@ def fit_kernel(
         base = KernelMap.of(sample[0], missing, most_centres, seed)
         search = KernelSearch(base, sample, held, balance, check, is_over)
         sums = Sums(base.at_bandwidth(search.choose_bandwidth()), n_classes)
-        for x, classes, weights in blocks:
+        for x, classes, weights in blocks():
             check()
             sums.add(x, classes, weights * balance[classes])
         best, plain = search.choose_ridge(sums), search.fit_plain()
@@ -88,13 +89,11 @@ def fit_kernel(
     return best if held is not None or n_rows <= SAMPLE else replace(best, scores=None)
 
 
-def sample_rows(
-    blocks: Iterable[Rows], n_classes: int, seed: int
-) -> tuple[Rows, NDArray[np.int64]]:
+def sample_rows(blocks: Blocks, n_classes: int, seed: int) -> tuple[Rows, NDArray[np.int64]]:
     """Return some rows, all where there are few, and how many of each class there are."""
     rng, counts = np.random.default_rng([seed, STREAM]), np.zeros(n_classes, np.int64)
     found: list[NDArray[Any]] = []  # of the rows that were chosen
-    for block in blocks:
+    for block in blocks():
         counts += np.bincount(block[1], minlength=n_classes)
         own = [*block, rng.random(len(block[1]))]  # those of the smallest numbers are chosen
         found = [np.concatenate(pair) for pair in zip(found, own, strict=True)] if found else own

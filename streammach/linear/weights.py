@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.rows.block import RowBlock
-from streammach.rows.layouts import ArrayLayout, ArrayTable, are_lists, ends
+from streammach.rows.layouts import ArrayLayout, are_lists, ends
+from streammach.rows.pairs import PairTable
 from streammach.system.jit import Array, kernel
 from streammach.system.threads import Workers, pieces_of
 
@@ -19,7 +20,7 @@ LONG = 8  # weights that are gone over in the time in which a class is looked fo
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearWeights(ArrayTable):
+class LinearWeights(PairTable):
     """Weights of (feature, class) pairs, by feature, and how rows are scaled before.
 
     The value of feature f is ``u_f = scale_f v_f``, v_f = 1 where values do not count; divided by
@@ -27,12 +28,8 @@ class LinearWeights(ArrayTable):
     ``bias_c + sum_f w_fc x_f``, and ``empty_c`` where the row has no feature that is known.
     """
 
-    # int64 (d + 1,): feature f's weights lie in `starts[f]:starts[f + 1]`
-    starts: Annotated[NDArray[np.int64], ArrayLayout(("ends",), "steps")]
-    # int32 (Z,): the class of each weight, rising within a feature
-    classes: Annotated[NDArray[np.int32], ArrayLayout(("any",), "lists")]
-    # float32 (Z,), in the digits of float16
-    weights: Annotated[NDArray[np.float32], ArrayLayout(("any",), "halves")]
+    # float32 (Z,): that of each pair, in the digits of float16
+    weights: Annotated[NDArray[np.float32], ArrayLayout(("pairs",), "halves")]
     # float32 (d,): what each feature's value is multiplied with, in the digits of float16
     scale: Annotated[NDArray[np.float32], ArrayLayout(("features",), "halves")]
     # float32 (K,): what a class has before any feature
@@ -49,11 +46,6 @@ class LinearWeights(ArrayTable):
         if not lists or len(found.weights) != len(found.classes):
             raise ValueError("the linear weights are wrong")
         return found
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, d."""
-        return len(self.starts) - 1
 
     @property
     def n_classes(self) -> int:
@@ -91,15 +83,6 @@ class LinearWeights(ArrayTable):
         return replace(
             self, starts=ends(lengths), classes=self.classes[kept], weights=self.weights[kept]
         )
-
-    def of_features(self, chosen: NDArray[np.bool_]) -> Self:
-        """Return the weights of some features: bool (d,). Their places are then their ids."""
-        lengths = np.diff(self.starts)
-        kept = np.repeat(chosen, lengths)
-        return replace(
-            self, starts=ends(lengths[chosen]), classes=self.classes[kept],
-            weights=self.weights[kept], scale=self.scale[chosen],
-        )  # fmt: skip
 
 
 def unit_values(rows: RowBlock, scale: NDArray[np.float32], *, valued: bool) -> NDArray[np.float32]:

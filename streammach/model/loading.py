@@ -45,7 +45,7 @@ from streammach.model.document import (
 from streammach.model.tensors import TensorHeader, damage_error, load_tensors
 from streammach.rows.arrays import INFINITE, NO_SIGN, look_at_numbers
 from streammach.rows.layouts import Shape, within
-from streammach.rows.names import Names
+from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours
 from streammach.rows.packed import Counts, PackedCounts, PackedRows
 from streammach.rows.pairs import CountWeights, NamePairs
@@ -86,12 +86,8 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
         inside = says.min() >= -1 and 0 <= says.max() < len(says)
         if not inside or (says[says] != says)[says >= 0].any():
             raise ValueError("the labels by which classes are said are wrong")
-    if COLUMNS in arrays:
-        positions = arrays[COLUMNS]
-        known = positions[positions >= 0]
-        twice = len(np.unique(known)) < len(known)
-        if positions.min() < -1 or positions.max() >= document.n_columns or twice:
-            raise ValueError("the columns of features are wrong")
+    if not TrainedColumns(document.n_columns, arrays.get(COLUMNS)).sound():
+        raise ValueError("the columns of features are wrong")
 
 
 def names_in(which: str, kind: str, arrays: Arrays) -> Names:

@@ -31,7 +31,7 @@ from streammach.options.types import Ranker
 from streammach.prediction.ranking import Ranking, frequency_scores, knows_frequencies
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Label, Names
-from streammach.rows.packed import Counts, PackedCounts, PackedRows, unpack_rows
+from streammach.rows.packed import Counts, PackedCounts
 from streammach.rows.transforms import transform_block
 from streammach.system.errors import UsageError
 
@@ -257,13 +257,8 @@ class Explainer:
         for start in range(0, len(features), step):
             some = slice(start, min(start + step, len(features)))
             chosen, x = features[some], values[some]
-            if isinstance(table, PackedRows):
-                weights: NDArray[Any] = np.empty((len(chosen), table.n_columns), np.int8)
-                unpack_rows(table.data, table.starts, chosen, weights)
-            else:
-                weights = table[chosen]
             x = x if model.scale is None else x * model.scale[chosen]
-            yield some, weights * x[:, None]
+            yield some, table[chosen] * x[:, None]
 
     def _turns(self, features: Ids, values: Numbers) -> Numbers:
         """Return what the cosines of a row are taken of: float64 (D,)."""

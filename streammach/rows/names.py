@@ -289,6 +289,14 @@ class TrainedColumns:
     # no names, and features are named by their numbers
     positions: NDArray[np.int32] | None = None
 
+    def sound(self) -> bool:
+        """Return whether features have columns that there are, and no two the same one."""
+        if self.positions is None:
+            return True
+        known = self.positions[self.positions >= 0]
+        inside = self.positions.min() >= -1 and self.positions.max() < self.n_columns
+        return bool(inside) and len(np.unique(known)) == len(known)
+
     def ids(self) -> NDArray[np.int32] | None:
         """Return each column's feature, -1 for none; None where these are named by numbers."""
         if self.positions is None:

@@ -70,9 +70,10 @@ class PackedRows:
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[np.int8]:
         """Return some rows as they were: int8 (n, C)."""
-        chosen = np.arange(len(self))[rows]
-        out = np.empty((len(chosen), self.n_columns), np.int8)
-        unpack_rows(self.data, self.starts, chosen, out)
+        if isinstance(rows, slice) or rows.dtype == bool:
+            rows = np.arange(len(self))[rows]
+        out = np.empty((len(rows), self.n_columns), np.int8)
+        unpack_rows(self.data, self.starts, rows, out)
         return out
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,16 @@ class PairTable(ArrayTable):
     def n_features(self) -> int:
         """Number of features, d."""
         return len(self.starts) - 1
+
+    def of_features(self, chosen: NDArray[np.bool_]) -> Self:
+        """Return the table of some features: bool (d,). Their places are then their ids."""
+        lengths = np.diff(self.starts)
+        kept = {"features": chosen, "pairs": np.repeat(chosen, lengths)}
+        some = {
+            name: getattr(self, name)[kept[form.shape[0]]]
+            for name, (_, form) in self.forms().items() if form.shape[0] in kept
+        }  # fmt: skip
+        return replace(self, starts=ends(lengths[chosen]), **some)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,16 +178,13 @@ class CountWeights(PairTable):
             out[i] = gains.mean(dtype=np.float64) if len(gains) else 0
         return out
 
-    def of_features(self, chosen: NDArray[np.bool_]) -> CountWeights:
-        """Return the weights of some features: bool (d,). Their places are then their ids."""
-        lengths = np.diff(self.starts)
-        wide_of = self.wide_of[chosen]
-        present = np.flatnonzero(wide_of >= 0)
-        wide = self.wide[wide_of[present]]
+    def of_features(self, chosen: NDArray[np.bool_]) -> Self:
+        found, near = super().of_features(chosen), self.near
+        present = np.flatnonzero(found.wide_of >= 0)
         return replace(
-            self._with_lists(lengths[chosen], np.repeat(chosen, lengths)), wide=wide,
-            wide_of=places(present, len(wide_of)), penalty=self.penalty[chosen],
-            near=None if self.near is None else self.near.of_features(chosen),
+            found, wide=self.wide[found.wide_of[present]],
+            wide_of=places(present, len(found.wide_of)),
+            near=None if near is None else near.of_features(chosen),
         )  # fmt: skip
 
     def drop_wide_lists(self) -> CountWeights:

@@ -236,6 +236,12 @@ def masked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[Ro
             yield _round_importances(rows, dataset.counting.unit)
 
 
+def unmasked_rows(dataset: Dataset, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
+    """Yield rows of the training store that are not masked: all of them without a mask."""
+    every = np.ones(dataset.n_rows, np.bool_)
+    return masked_rows(dataset, every if mask is None else ~mask)
+
+
 def left_out(
     new: NDArray[np.bool_], held: NDArray[np.bool_] | None, share: float
 ) -> NDArray[np.bool_]:

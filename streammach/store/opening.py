@@ -178,13 +178,12 @@ def check_columns(
     path: Path, n: int, positions: NDArray[np.int32] | None, features: Names | None
 ) -> TrainedColumns:
     """Return the n columns that features came from, by their numbers or names; or StoreError."""
-    if positions is not None:
-        known = positions[positions >= 0]
-        if positions.min() < -1 or positions.max() >= n or len(np.unique(known)) < len(known):
-            raise damage_error(path, "the columns of features are wrong")
-    elif features is not None and not _numbers_below(features, n):
+    found = TrainedColumns(n, positions)
+    if not found.sound():
+        raise damage_error(path, "the columns of features are wrong")
+    if positions is None and features is not None and not _numbers_below(features, n):
         raise damage_error(path, "features are not the numbers of columns")
-    return TrainedColumns(n, positions)
+    return found
 
 
 def _numbers_below(names: Names, n: int) -> bool:

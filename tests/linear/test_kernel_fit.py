@@ -74,11 +74,11 @@ def test_rare_classes_count_more_and_all_rows_one():
 def test_a_sample_is_all_rows_in_their_order_or_some(rng, monkeypatch):
     x, classes, weights = rings(rng)
     blocks = [(x[a : a + 64], classes[a : a + 64], weights[a : a + 64]) for a in range(0, 300, 64)]
-    found, counts = sample_rows(blocks, 4, 0)
+    found, counts = sample_rows(lambda: blocks, 4, 0)
     assert (found[0] == x).all()
     assert counts.tolist() == [*np.bincount(classes), 0]
     monkeypatch.setattr(kernel_fit, "SAMPLE", 50)
-    found, counts = sample_rows(blocks, 4, 0)
+    found, counts = sample_rows(lambda: blocks, 4, 0)
     assert len(found[0]) == len(found[1]) == 50
     assert counts.sum() == 300
     places = [int(np.flatnonzero((x == row).all(axis=1))[0]) for row in found[0]]
@@ -93,7 +93,7 @@ def test_classes_that_no_plane_parts_are_told_apart(rng, monkeypatch, way):
         monkeypatch.setattr(kernel_fit, "SAMPLE", 200)
     held = rings(rng, 200) if way == "held" else None
     seen = []
-    fit = fit_kernel([rows], 3, held=held, seed=1, check=lambda: seen.append(1))
+    fit = fit_kernel(lambda: [rows], 3, held=held, seed=1, check=lambda: seen.append(1))
     right = fit.weights.scores(test[0]).argmax(axis=1) == test[1]
     assert right.mean() > 0.9
     assert seen
@@ -109,13 +109,13 @@ def test_classes_that_no_plane_parts_are_told_apart(rng, monkeypatch, way):
 
 def test_the_same_seed_gives_the_same_weights(rng):
     rows = rings(rng, 100)
-    first, again = (fit_kernel([rows], 3, seed=1).weights.arrays() for _ in range(2))
+    first, again = (fit_kernel(lambda: [rows], 3, seed=1).weights.arrays() for _ in range(2))
     assert all(first[name].tobytes() == again[name].tobytes() for name in first)
 
 
 def test_rows_that_judged_may_be_learnt_too(rng):
     rows, held = rings(rng, 200), rings(rng, 100)
-    fit, more = (fit_kernel([rows], 3, held=held, learn_held=it) for it in (False, True))
+    fit, more = (fit_kernel(lambda: [rows], 3, held=held, learn_held=it) for it in (False, True))
     assert (more.scores == fit.scores).all()
     assert (more.weights.weights != fit.weights.weights).any()
 
@@ -123,7 +123,7 @@ def test_rows_that_judged_may_be_learnt_too(rng):
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_a_few_rows_and_classes_without_any_do(n):
     x = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
-    fit = fit_kernel([(x, np.arange(n) % 2, np.ones(n, np.float32))], 4)
+    fit = fit_kernel(lambda: [(x, np.arange(n) % 2, np.ones(n, np.float32))], 4)
     assert np.isfinite(fit.weights.scores(x)).all()
 
 
@@ -131,7 +131,7 @@ def test_columns_of_one_value_do(rng):
     x, classes, weights = rings(rng, 60)
     x[:, 1] = 1e30
     x[:, 2] = 0
-    fit = fit_kernel([(x, classes, weights)], 3)
+    fit = fit_kernel(lambda: [(x, classes, weights)], 3)
     assert np.isfinite(fit.weights.scores(x)).all()
 
 
@@ -156,7 +156,7 @@ def test_no_more_is_tried_when_the_time_is_over(rng):
     x = rng.normal(size=(300, 4)).astype(np.float32)
     blocks = [(x, (x[:, 0] > 0).astype(np.int64), np.ones(300, np.float32))]
     asked = []
-    found = fit_kernel(blocks, 2, most_centres=64, is_over=lambda: not asked.append(1))
+    found = fit_kernel(lambda: blocks, 2, most_centres=64, is_over=lambda: not asked.append(1))
     assert len(asked) < 8
     assert len(found.weights.map.centres) in (0, 64)
     assert found.scores.shape == (300, 2)

@@ -318,11 +318,13 @@ def held_out_loss(
     without = scores.astype(np.float64)
 
     def loss_of(weights: GroupWeights) -> float:
-        learnt = evidence_of(weights).learnt_sums.astype(np.float64)
+        said = evidence_of(weights)
+        learnt = said.counted[said.starts[1:] - 1].astype(np.float64)  # the sums of a row
 
         def loss(share: float) -> float:
             z = without + share * learnt
-            each = rows.of_labels(scipy.special.logsumexp(z, axis=1)) - rows.own(z)
+            each = scipy.special.logsumexp(z, axis=1) * rows.targets.sum(axis=1).astype(np.float64)
+            each -= (rows.targets * z).sum(axis=1)
             # There are none where training has no label of held-out rows.
             return float(np.average(each, weights=rows.weights)) if rows.weights.any() else 0.0
 

@@ -64,17 +64,6 @@ class CandidateFeatures(NamedTuple):
     weights: NDArray[np.float32]  # float32 (n,): what each row counts
     listed: bool  # whether rows have lists of labels
 
-    def own(self, z: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum of the scores of a row's classes, by scores (n, m)."""
-        found: NDArray[Any] = (self.targets * z).sum(axis=1)
-        return found
-
-    def of_labels(self, each: NDArray[Any]) -> NDArray[Any]:
-        """Return what is given for each label of a row, (n,) or (n, m), for all of them."""
-        labels = self.targets.sum(axis=1).astype(each.dtype)
-        found: NDArray[Any] = each * labels.reshape(-1, *(1,) * (each.ndim - 1))
-        return found
-
     def part(self, first: int, last: int) -> CandidateFeatures:
         """Return the rows with numbers from `first` to below `last`."""
         a, b = np.searchsorted(self.number, [first, last])

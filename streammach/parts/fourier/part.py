@@ -23,7 +23,7 @@ from streammach.parts.switches import SWITCHES
 from streammach.parts.training_record import Training, Trials
 from streammach.rows.dense import RowMap, expand_rows, product
 from streammach.rows.transforms import transform_block
-from streammach.store.holdout import masked_blocks
+from streammach.store.holdout import unmasked_rows
 
 NAME = "fourier"
 SIZES = {4096: 0.0, 2048: 0.5, 1024: 1.5}  # D, and the points that fewer columns lose
@@ -169,12 +169,10 @@ def usual_distance(x: NDArray[np.float32]) -> float:
 def _some_rows(training: Training, spec: TrainSpec) -> NDArray[np.float32]:
     """Return the first rows of the store that are not held out, after their transform."""
     found, n, data = [], 0, training.dataset
-    for block, out in masked_blocks(data, training.holdout.mask):
+    for block in unmasked_rows(data, training.holdout.mask):
         training.check_stop()
-        rows = block.take(np.flatnonzero(~out)[: ROWS - n])
-        found.append(
-            expand_rows(transform_block(rows, spec.transform), training.dataset.n_features)
-        )
+        rows = block.part(0, min(ROWS - n, block.n_rows))
+        found.append(expand_rows(transform_block(rows, spec.transform), data.n_features))
         n += rows.n_rows
         if n >= ROWS:
             break

@@ -7,6 +7,7 @@ takes little time, else by the held-out rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,7 @@ from streammach.prediction.ranking import Ranking, Top
 from streammach.prediction.selection_metrics import measure_ids
 from streammach.rows.arrays import best_first
 from streammach.rows.block import RowBlock
-from streammach.store.holdout import masked_rows, row_folds
+from streammach.store.holdout import row_folds, unmasked_rows
 
 # What is tried in turn, each with the best of all others so far. C is for rows of length 1: 10 was
 # better than 1 only where rows are few; of many rows 5 was, without idf, for columns of categories.
@@ -147,8 +148,7 @@ class _Fitting:
         self._training, self._most = training, most_weights
         data, held = training.dataset, training.holdout
         self._d, self._k = data.n_features, data.n_classes
-        every = np.ones(data.n_rows, np.bool_)
-        self.all_rows = RowBlock.concat(list(masked_rows(data, every)))
+        self.all_rows = RowBlock.concat(list(unmasked_rows(data, None)))
         folded = held.mask is not None or not held.rows.n_rows
         folded = folded and data.nnz * data.n_classes <= FOLDED_WORK
         n = FEW_FOLDS if data.n_rows < FEW_ROWS else FOLDS
@@ -195,11 +195,9 @@ class _Fitting:
         return replace(found, empty=self._empty(rows))
 
     def _scores(self, weights: LinearWeights, rows: RowBlock) -> NDArray[np.float32]:
-        scorer = LinearScorer(weights, self._training.plan.config.placement.threads)
-        try:
+        threads = self._training.plan.config.placement.threads
+        with closing(LinearScorer(weights, threads)) as scorer:
             return scorer.scores(rows)
-        finally:
-            scorer.close()
 
     def _empty(self, rows: RowBlock) -> NDArray[np.float32]:
         """Return the scores of rows without a known feature: ln of the share of each class.

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-from numpy.typing import NDArray
-
 from streammach.linear.kernel_fit import MOST_CENTRES, SAMPLE, KernelFit, Rows, fit_kernel
 from streammach.linear.kernel_map import find_flags
 from streammach.parts.linear.choice import HELD_OUT, LinearDecision, ScoredRows, report_figure
 from streammach.parts.training_record import Training
 from streammach.rows.block import RowBlock
 from streammach.rows.dense import expand_rows
-from streammach.store.holdout import masked_rows
+from streammach.store.holdout import unmasked_rows
 
 # Rows that a search is like; seconds of a product on the machine of docs/planner.md, and how much
 # slower a busy one is thought to be.
@@ -26,7 +21,8 @@ def decide_dense(training: Training) -> LinearDecision:
     """Return classifiers that were fitted, bandwidth and ridge by rows that are not in them."""
     data, held = training.dataset, training.holdout
     few = data.n_rows <= SAMPLE and held.mask is not None
-    judges = RowBlock.concat(list(_rows(training, None))) if few else held.rows.with_known_class
+    judges = RowBlock.concat(list(unmasked_rows(data, None))) if few else held.rows.with_known_class
+    mask = None if few else held.mask
     clock, most = training.clock, MOST_CENTRES
     while (
         clock.limited
@@ -36,7 +32,8 @@ def decide_dense(training: Training) -> LinearDecision:
         most //= 2
     enough = SEARCH_SHARE * clock.remaining_seconds if clock.limited else 0.0
     found: KernelFit = fit_kernel(
-        _Blocks(training, None if few else held.mask), data.n_classes,
+        lambda: (_as_dense(rows, data.n_features) for rows in unmasked_rows(data, mask)),
+        data.n_classes,
         held=None if few else _as_dense(judges, data.n_features),
         learn_held=held.mask is not None, missing=find_flags(data.features),
         seed=training.options.seed, check=training.check_stop, most_centres=most,
@@ -59,22 +56,6 @@ def _seconds(training: Training, n_centres: int) -> float:
     data = training.dataset
     size = min(data.n_rows, n_centres) + data.n_features
     return SLOW * (data.n_rows + SEARCHED) * size**2 * PRODUCT
-
-
-class _Blocks:
-    """The rows of a training that are not held out, as matrices, again and again."""
-
-    def __init__(self, training: Training, mask: NDArray[np.bool_] | None) -> None:
-        self._training, self._mask = training, mask
-
-    def __iter__(self) -> Iterator[Rows]:
-        for rows in _rows(self._training, self._mask):
-            yield _as_dense(rows, self._training.dataset.n_features)
-
-
-def _rows(training: Training, mask: NDArray[np.bool_] | None) -> Iterator[RowBlock]:
-    every = np.ones(training.dataset.n_rows, np.bool_) if mask is None else ~mask
-    return masked_rows(training.dataset, every)
 
 
 def _as_dense(rows: RowBlock, n_features: int) -> Rows:

@@ -29,7 +29,7 @@ from streammach.rows.block import RowBlock
 from streammach.rows.dense import PIECE_BYTES, RowMap
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transform_block
-from streammach.store.holdout import masked_blocks
+from streammach.store.holdout import unmasked_rows
 
 NAME = "whitening"
 # Seconds of one thread of the machine of docs/planner.md.
@@ -108,9 +108,9 @@ def whitening_map(training: Training, transform: Transform) -> RowMap:
     d = dataset.n_features
     spread = Spread(d)
     with threadpoolctl.threadpool_limits(threads, user_api="blas"):
-        for block, out in masked_blocks(dataset, training.holdout.mask):
+        for rows in unmasked_rows(dataset, training.holdout.mask):
             training.check_stop()
-            spread.add(transform_block(block.take(np.flatnonzero(~out)), transform))
+            spread.add(transform_block(rows, transform))
             if spread.n_rows >= ROWS and (spread.enough or spread.n_rows >= ROWS_A_FEATURE * d):
                 break
         return spread.make_map()

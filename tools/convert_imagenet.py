@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from streammach.cli.main import run
+from streammach.cli.main import main
 from tools.published.command import Published, command_of
 
 IMAGENET = Published(
@@ -18,4 +18,4 @@ IMAGENET = Published(
 
 if __name__ == "__main__":
     run_as = "convert_imagenet.py"
-    sys.exit(run(command_of(IMAGENET, f"tools/{run_as}"), run_as, sys.argv[1:]))
+    sys.exit(main(command=command_of(IMAGENET, f"tools/{run_as}"), name=run_as))

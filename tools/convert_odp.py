@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from streammach.cli.main import run
+from streammach.cli.main import main
 from tools.published.command import Published, command_of
 
 ODP = Published(
@@ -17,4 +17,4 @@ ODP = Published(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    sys.exit(run(command_of(ODP, "tools/convert_odp.py"), "convert_odp.py", sys.argv[1:]))
+    sys.exit(main(command=command_of(ODP, "tools/convert_odp.py"), name="convert_odp.py"))

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import streammach as sm
-from streammach.cli.main import run
+from streammach.cli.main import main
 from streammach.options.option_fields import read_numbers
 from streammach.system.errors import BudgetError, MismatchError, UsageError, clean
 
@@ -150,4 +150,4 @@ def _draw(points: list[dict[str, Any]], rows: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sweep, "sweep.py", sys.argv[1:]))
+    sys.exit(main(command=sweep, name="sweep.py"))

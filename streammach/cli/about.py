@@ -36,9 +36,13 @@ def text(value: Any) -> str:
         return "\n".join(plan_lines(value))
     if isinstance(value, Predictions):
         return str(predictions_table(value))
-    makers = {Dataset: store_lines, Run: run_lines, Model: model_lines, object: evaluation_lines}
-    lines: Any = next(make for kind, make in makers.items() if isinstance(value, kind))
-    return "\n".join(f"{name:<12}{said}" for name, said in lines(value))
+    if isinstance(value, Dataset):
+        lines = store_lines(value)
+    elif isinstance(value, Run):
+        lines = run_lines(value)
+    else:
+        lines = model_lines(value) if isinstance(value, Model) else evaluation_lines(value)
+    return "\n".join(f"{name:<12}{said}" for name, said in lines)
 
 
 def store_lines(dataset: Dataset) -> Lines:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,8 +127,7 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
             "features": small.spec.n_features,
-            **dict(zip_longest(NAMES, map(dataclasses.asdict, found))),
-            "projected_bytes": projected, "peak_bytes": peak,
+            **found, "projected_bytes": projected, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
@@ -192,8 +190,7 @@ def add(
             "model": str(out), "classes": found.model.spec.n_classes,
             "added_classes": n_added, "rows": found.n_rows,
             "left_out_rows": found.left_out, "unknown_values": found.unknown_values,
-            **dict(zip_longest(NAMES, map(dataclasses.asdict, measured))),
-            "projected_bytes": found.projected_bytes, "peak_bytes": peak,
+            **measured, "projected_bytes": found.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
@@ -243,25 +240,26 @@ def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -
 
 def _evaluate_models(
     models: Sequence[Model], on: Path | None, room: Resources, shown: ProgressBar
-) -> list[Evaluation]:
-    """Return what models reach on the rows of --on, one after the other; nothing without it."""
+) -> dict[str, Evaluation | None]:
+    """Return what the models reach on the rows of --on, one after the other; None without it."""
     from streammach.prediction.evaluate import evaluate  # compiled code loads on demand
     from streammach.prediction.predictor import Predictor
 
-    found: list[Evaluation] = []
+    found: dict[str, Evaluation | None] = dict.fromkeys(NAMES)
     if on is None:
         return found
-    for name, model in zip(NAMES, models, strict=False):
+    for name, model in zip(NAMES, models, strict=True):
 
         def show_progress(_: str, done: float, total: float, stage: str = name) -> None:
             shown(stage, done, total)
 
         with Predictor(model, memory=room.memory, threads=room.threads) as predictor:
-            found.append(evaluate(predictor, on, progress=show_progress))
+            found[name] = evaluate(predictor, on, progress=show_progress)
     return found
 
 
-def _say_comparison(found: Sequence[Evaluation], store: Path | None) -> None:
-    for name, one in zip(NAMES, found, strict=False):
-        figures = figures_text(one, listed=one.sets is not None, digits=4)
-        say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")
+def _say_comparison(found: Mapping[str, Evaluation | None], store: Path | None) -> None:
+    for name, one in found.items():
+        if one is not None:
+            figures = figures_text(one, listed=one.sets is not None, digits=4)
+            say(f"{name:<8}{figures} on {one.n_rows:,} rows of {short_path(store)}")

@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any, TextIO, cast
 
 from streammach.system.errors import UNSAFE, clean, escape_controls
@@ -40,6 +41,8 @@ def say_json(document: Document | Sequence[Document]) -> None:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -99,6 +102,12 @@ def install_handlers() -> Iterator[None]:
         yield
 
 
+def drop_output(stream: TextIO) -> None:
+    """Let what is still in a stream's buffer go nowhere, or Python tries again as it ends."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
 class _Story:
     """Standard error; once it cannot be written to, what is said goes nowhere."""
 
@@ -122,8 +131,8 @@ class _Story:
         try:
             yield
         except (OSError, ValueError):
-            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
+            with contextlib.suppress(OSError, ValueError):
+                drop_output(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -10,6 +11,10 @@ import msgspec
 from streammach.cli.console import Document, say_json, say_lines
 from streammach.cli.options import STORE_PATH, command
 from streammach.system.files.folders import MARKER
+
+if TYPE_CHECKING:
+    from streammach.model.model import Model
+    from streammach.options.model_spec import ModelSpec
 
 Lines = list[tuple[str, str]]  # a name, and what is said of it
 
@@ -59,21 +64,15 @@ def _of_store(path: Path) -> tuple[Document, Lines]:
 
 def _of_run(path: Path) -> tuple[Document, Lines]:
     from streammach.cli.about import run_lines
-    from streammach.model.document import disk_bytes  # loads on demand
-    from streammach.training.run import Run
+    from streammach.training.run import Run  # loads on demand
 
     run = Run.open(path)
     model, plan, result, training = run.model, run.plan, run.result, run.settings.training
     placement = plan.config.placement
     document = {
-        "kind": "run", "path": str(path), "buckets": plan.n_buckets,
-        "repetitions": plan.n_repetitions,
-        "exact": plan.model.exact, "n_classes": model.spec.n_classes,
-        "n_features": model.spec.n_features, "hashed_features": model.spec.n_hashed_features,
-        "model_bytes": model.n_bytes,
-        "counts_bytes": model.counts_bytes, "disk_bytes": disk_bytes(path),
-        "estimator": model.estimator, "decoding": model.spec.decoding,
-        "learning_rate": training.learning_rate,
+        "kind": "run", "path": str(path), **_describe_shape(model.spec),
+        "buckets": plan.n_buckets, "repetitions": plan.n_repetitions, "exact": plan.model.exact,
+        **_describe_ranking(model, path), "learning_rate": training.learning_rate,
         "transform": training.transform, "whitened": training.whitened,
         "loss": training.loss, "optimizer": training.optimizer,
         "weights": placement.weights, "tf32": placement.tf32, "resident": placement.resident,
@@ -83,9 +82,8 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
         "device_peak_bytes": result.device_peak_bytes,
-        "seconds": result.seconds,
-        "expected_seconds": None if plan.expected is None else plan.expected.seconds,
-        "reasons": run.reasons,
+        "seconds": result.seconds, "reasons": run.reasons,
+        "expected_seconds": plan.expected and plan.expected.seconds,
     }  # fmt: skip
     return document, run_lines(run, model)
 
@@ -98,12 +96,8 @@ def _describe_unfinished(path: Path) -> tuple[Document, Lines]:
     document: dict[str, object] = {"kind": "run", "path": str(path), "left": left}
     if plan is not None:
         document = {
-            **document, "buckets": plan.n_buckets, "repetitions": plan.n_repetitions,
-            "exact": plan.model.exact, "n_classes": plan.model.n_classes,
-            "n_features": plan.model.n_features,
-            "hashed_features": plan.model.n_hashed_features,
-            "projected_bytes": plan.projected_bytes,
-            "expected_seconds": None if plan.expected is None else plan.expected.seconds,
+            **document, **_describe_shape(plan.model), "projected_bytes": plan.projected_bytes,
+            "expected_seconds": plan.expected and plan.expected.seconds,
             "reasons": (*plan.reasons, *(() if settings is None else settings.reasons)),
         }  # fmt: skip
     return document, begun_lines(path, plan, settings, left)
@@ -126,18 +120,33 @@ def _of_part(path: Path) -> tuple[Document, Lines]:
 
 def _of_model(path: Path) -> tuple[Document, Lines]:
     from streammach.cli.about import model_lines
-    from streammach.model.document import disk_bytes
     from streammach.model.model import Model  # loads on demand
 
     model = Model.load(path)
     document = {
-        "kind": "model", "path": str(path), "buckets": model.spec.n_buckets,
-        "repetitions": model.spec.n_repetitions, "exact": model.spec.exact,
-        "n_classes": model.spec.n_classes, "n_features": model.spec.n_features,
-        "hashed_features": model.spec.n_hashed_features,
-        "weights": model.width, "pairs": model.n_pairs,
+        "kind": "model",
+        "path": str(path),
+        **_describe_shape(model.spec),
+        "weights": model.width,
+        "pairs": model.n_pairs,
+        **_describe_ranking(model, path),
+    }
+    return document, model_lines(model, path)
+
+
+def _describe_shape(model: ModelSpec) -> dict[str, object]:
+    return {
+        "buckets": model.n_buckets, "repetitions": model.n_repetitions, "exact": model.exact,
+        "n_classes": model.n_classes, "n_features": model.n_features,
+        "hashed_features": model.n_hashed_features,
+    }  # fmt: skip
+
+
+def _describe_ranking(model: Model, path: Path) -> dict[str, object]:
+    from streammach.model.document import disk_bytes  # loads on demand
+
+    return {
         "model_bytes": model.n_bytes, "counts_bytes": model.counts_bytes,
         "disk_bytes": disk_bytes(path), "estimator": model.estimator,
         "decoding": model.spec.decoding,
     }  # fmt: skip
-    return document, model_lines(model, path)

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoints, entry_points, version
 import click
 
 import streammach
-from streammach.cli.console import MAX_LINE, install_handlers, say_json
+from streammach.cli.console import MAX_LINE, drop_output, install_handlers, say_json
 from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
 from streammach.system.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.system.machine import check_address_space
@@ -68,61 +68,64 @@ def find_frontends() -> EntryPoints:
     return entry_points(group="streammach.commands")
 
 
+def _say_version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    """Print the version and what it runs on, if that is asked, and end."""
+    del option
+    if asked and not context.resilient_parsing:
+        click.echo(
+            f"streammach {streammach.__version__} (store format {STORE_FORMAT}, model format "
+            f"{MODEL_FORMAT}, Python {platform.python_version()}, numba {version('numba')})"
+        )
+        context.exit()
+
+
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: streammach demo",
 )
-@click.version_option(
-    streammach.__version__, help="Print the version and what it runs on.",
-    message=f"streammach %(version)s (store format {STORE_FORMAT}, model format {MODEL_FORMAT}, "
-            f"Python {platform.python_version()}, numba {version('numba')})",
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version,
+    help="Print the version and what it runs on.",
 )  # fmt: skip
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def group(debug: bool) -> None:
     """Train classifiers with 100,000 classes on one machine, inside a memory budget you name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    return run(group, "streammach", sys.argv[1:] if arguments is None else arguments)
-
-
-def run(command: click.Command, name: str, arguments: list[str]) -> int:
+def main(
+    arguments: list[str] | None = None, command: click.Command = group, name: str = "streammach"
+) -> int:  # fmt: skip
     """Run a command with the house's signals, warnings, errors and exit codes; return the code."""
-    interrupts = Interrupts()
+    given = sys.argv[1:] if arguments is None else arguments
+    interrupts, code = Interrupts(), 0
     with install_handlers(), handle_signals(interrupts):
         try:
-            code = _run(command, name, arguments, interrupts)
-            return _flush_stdout(code)
-        except BrokenPipeError:
-            return _close_pipe()
+            if COMPLETION in os.environ:
+                group.main(given, prog_name="streammach")
+            # Not command.main: it turns a pipe that was closed into exit code 1.
+            with command.make_context(name, list(given)) as context:
+                check_address_space()
+                command.invoke(context)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            code = _say_end(error, given, interrupts)
+        return _flush_stdout(code)
 
 
-def _run(command: click.Command, name: str, given: list[str], interrupts: Interrupts) -> int:
-    try:
-        if COMPLETION in os.environ:
-            group.main(given, prog_name="streammach")
-        # Not command.main: it turns a pipe that was closed into exit code 1.
-        with command.make_context(name, list(given)) as context:
-            check_address_space()
-            command.invoke(context)
-    except click.exceptions.Exit as error:
+def _say_end(error: BaseException, given: list[str], interrupts: Interrupts) -> int:
+    """Say why a command ended before its end, where nothing else has; return the exit code."""
+    if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    except SystemExit as error:  # a command that was run by this one has said why
+    if isinstance(error, SystemExit):  # a command that was run by this one has said why
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except (KeyboardInterrupt, click.Abort):
-        tell("streammach: interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except Exception as error:
+    if isinstance(error, BrokenPipeError):
+        return PIPE_CLOSED
+    if isinstance(error, Exception) and not isinstance(error, click.Abort):
         ours = _as_ours(error)
-        if interrupts.came is not None and ours.exit_code != INTERRUPTED:
-            tell("streammach: interrupted")  # a library made something else of it
-            return INTERRUPTED
-        return _fail(ours, given)
-    return 0
+        if interrupts.came is None or ours.exit_code == INTERRUPTED:
+            return _fail(ours, given)
+    tell("streammach: interrupted")  # a library may have made something else of it
+    return INTERRUPTED
 
 
 def _as_ours(error: Exception) -> StreammachError:
@@ -164,28 +167,14 @@ def _fail(error: StreammachError, given: list[str]) -> int:
 
 def _flush_stdout(code: int) -> int:
     """Flush stdout ourselves: a reader that left is no error, a full disk is one."""
-    if sys.stdout is None:
-        return code
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _close_pipe()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as error:
-        _drop_output()
-        if code == DiskError.exit_code:  # said already
-            return code
-        tell(f"streammach: error: {error.strerror}: standard output")
+        drop_output(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return PIPE_CLOSED
+        if code != DiskError.exit_code:  # else it is said already
+            tell(f"streammach: error: {error.strerror}: standard output")
         return DiskError.exit_code
     return code
-
-
-def _close_pipe() -> int:
-    _drop_output()
-    return PIPE_CLOSED
-
-
-def _drop_output() -> None:
-    """Let what is still in the buffer go nowhere, or the interpreter tries again as it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

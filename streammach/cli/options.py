@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, is_dataclass
-from functools import cache, partial, wraps
+from functools import cache, partial
 from importlib.metadata import entry_points
 from inspect import signature
 from itertools import chain
@@ -74,6 +74,17 @@ class OutputOptions:
     as_json: bool = option(False, "Print one JSON object.", name="--json")
 
 
+class RecordCommand(click.Command):
+    """A command that calls its function with records of its options."""
+
+    make_records: Callable[[dict[str, Any]], dict[str, Any]]
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Call the function with what was given."""
+        assert self.callback is not None, "it is made of a function"
+        self.callback(**self.make_records(ctx.params))
+
+
 def command(
     example: str, name: str | None = None, *, without: Collection[str] = (), cached: bool = False,
     elsewhere: str = "",
@@ -99,18 +110,19 @@ def command(
             if one.keyword not in without:
                 declared[one.keyword] = one
 
-        @wraps(function)
-        def call_function(**values: Any) -> None:
+        def make_records(values: dict[str, Any]) -> dict[str, Any]:
             if cached:
                 make_record(CacheOptions, values)
             made: dict[str, Any] = {n: make_record(one, values) for n, one in records.items()}
             if elsewhere:
                 there = (make_record(frontend, values) for frontend in frontends)
                 made["elsewhere"] = next((one for one in there if one.is_wanted), None)
-            function(**{name: values[name] for name in taken if name in values} | made)
+            return {name: values[name] for name in taken if name in values} | made
 
         options = [*map(click_option, declared.values()), debug_option()]
-        return click.command(name, params=options, epilog=epilog(example))(call_function)
+        made = click.command(name, RecordCommand, params=options, epilog=epilog(example))(function)
+        made.make_records = make_records
+        return made
 
     return make_command
 

@@ -69,7 +69,7 @@ class Callback(Protocol):
     """What a callback may have; every method is optional.
 
     ``on_fit_start``, ``on_progress``, ``on_checkpoint``, ``on_epoch_end`` and ``on_fit_end`` are
-    given the :class:`State`, ``on_search`` the :class:`streammach.training.trial.Trial` that was
+    given the :class:`State`, ``on_search`` the :class:`streammach.training.trials.Trial` that was
     done, ``on_message`` what an optional part found, as text, ``on_run_end`` the finished
     :class:`streammach.training.run.Run`. ``on_stage`` is given the
     :class:`streammach.system.stages.StageState` when a stage of the run begins and ends, and twice

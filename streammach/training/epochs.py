@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
 from streammach.model.checkpoint import Checkpoints, RunPosition
-from streammach.options.estimators import USUAL
 from streammach.options.figures import EpochFigures
 from streammach.options.training import TrainSpec
 from streammach.parts.training_record import Training
-from streammach.prediction.ranking import by_hashes
-from streammach.prediction.selection_metrics import measure_ranking
 from streammach.system.errors import DiskError, Interrupted, MismatchError
 from streammach.system.files.workplaces import GOES_ON
 from streammach.system.linux import peak_bytes
@@ -23,13 +22,14 @@ from streammach.training.loop import (
     Step,
     check_loss,
     find_row_map,
+    measure_rows,
     open_reader,
     prepare_backend,
     train_epoch,
 )
 from streammach.training.run import CHECKPOINTS
 from streammach.training.run_part import RunPart, read_ends
-from streammach.training.trial import BestTrial, alike
+from streammach.training.trials import TrialRunner, alike
 from streammach.training.warm_start import Start, begin_from_start
 
 OUT_OF_TIME = "the time is used up"
@@ -46,12 +46,12 @@ class Epochs:
 
     def __init__(
         self, training: Training, spec: TrainSpec, *, rows: int = 0, start: Start | None = None,
-        best_trial: BestTrial | None = None, shards: tuple[RunPart, ...] = (),
+        trials: TrialRunner | None = None, shards: tuple[RunPart, ...] = (),
         of_shard: bool = False,
     ) -> None:  # fmt: skip
         """Begin with the newest checkpoint; an epoch has so many of the rows, 0: all."""
         self._training, self.spec, self._backend = training, spec, training.backend
-        self._best_trial, self._shards, self._of_shard = best_trial, shards, of_shard
+        self._trials, self._shards, self._of_shard = trials, shards, of_shard
         self._checkpoints = Checkpoints(
             training.folder / CHECKPOINTS, training.identity, every_epoch=of_shard
         )
@@ -85,15 +85,14 @@ class Epochs:
         """Train to the end, or until a callback asks for it; return the last state."""
         state = self.state()
         self._training.call("on_fit_start", state)
-        kept = self._best_trial
-        if (
-            kept is not None
-            and kept.trial is not None
-            and self._training.clock.remaining_seconds <= 0
-        ):
+        trials, clock = self._trials, self._training.clock
+        if trials is not None and trials.kept is not None and clock.remaining_seconds <= 0:
             self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
         while self.progress.epoch < self.spec.epochs and self.progress.stopped is None:
-            state = self._epoch()
+            self._stop_reason = None
+            state = self._read_shards() if self._shards else self._train_rows()
+            if self.progress.stopped is None:
+                state = self._end_epoch(state)
         return state
 
     def return_to_best(self) -> None:
@@ -118,53 +117,48 @@ class Epochs:
 
     def _return_to_trial(self) -> None:
         """Take the weights of the best trial of a limited time where they reach more."""
-        kept, at = self._best_trial, self.progress
-        if kept is None or kept.trial is None:
+        trials, own = self._trials, self.progress.best_score
+        if trials is None or trials.kept is None:
             return
-        own, rows = at.best_score, kept.rows
-        if not at.history and at.step and rows.n_rows:
-            ranking = by_hashes(self._backend, USUAL, self.spec.transform)
-            own = measure_ranking(rows, ranking).selection_score
-        if kept.trial.score <= own:
+        if not self.progress.history and self.progress.step and trials.rows.n_rows:
+            own = measure_rows(self._backend, trials.rows, self.spec).selection_score
+        if trials.kept.score <= own:
             return
-        if not alike(kept.trial.spec, self.spec):
-            self._prepare(kept.trial.spec)
-        kept.read(self._backend.arrays())
+        if not alike(trials.kept.spec, self.spec):
+            self._prepare(trials.kept.spec)
+        trials.read_kept(self._backend.arrays())
         self._backend.restore()
-        self.spec = kept.trial.spec
-        self._training.report(f"the best trial is the model: held-out {kept.trial.metrics.text}")
+        self.spec = trials.kept.spec
+        self._training.report(f"the best trial is the model: held-out {trials.kept.metrics.text}")
 
-    def _epoch(self) -> State:
-        """Train or read an epoch; measure and keep its end, if it was come to."""
-        epoch, began, before = self.progress.epoch, time.monotonic(), self.progress.seconds
-        self._stop_reason = None
-        if self._shards:
-            speed, waited_share, seconds = self._read_shards()
-        else:
-            first_row = self._n_finished_rows()
-            state = self._train_rows(first_row, before)
-            if self.progress.stopped is not None:
-                return state
-            speed = (self._reader.n_rows - first_row) / (time.monotonic() - began)
-            waited_share, seconds = self._reader.waited_seconds * speed / self._reader.n_rows, None
-        entry = self._measure(EpochFigures(
-            epoch=epoch + 1, rows_per_second=speed, waited_share=waited_share,
-            loss=self.progress.loss_sum / (self._reader.n_rows * self._training.plan.n_repetitions),
-            peak_bytes=peak_bytes(),
-        ))  # fmt: skip
-        seconds = before + time.monotonic() - began if seconds is None else seconds
-        self.progress = _after_epoch(self.progress, entry, seconds)
-        self._keep(epoch)
-        state = self.state()
-        state.epoch = epoch
+    def _end_epoch(self, state: State) -> State:
+        """Measure and keep the end of an epoch, which was come to in a state."""
+        at, began, rows = self.progress, time.monotonic(), self._training.holdout.rows
+        figures: dict[str, Any] = {}
+        if rows.n_rows and not self._of_shard:
+            rows = rows if self._trials is None else self._trials.rows
+            metrics = measure_rows(self._backend, rows, self.spec)
+            figures = {
+                "accuracy": metrics.accuracy, "top_5_accuracy": metrics.top_5_accuracy,
+                "selection_score": metrics.selection_score,
+            }  # fmt: skip
+        entry = EpochFigures(
+            epoch=at.epoch + 1, rows_per_second=state.rows_per_second,
+            waited_share=state.waited_share, peak_bytes=peak_bytes(),
+            loss=at.loss_sum / (self._reader.n_rows * self._training.plan.n_repetitions), **figures,
+        )  # fmt: skip
+        measuring = 0.0 if self._shards else time.monotonic() - began
+        self.progress = _after_epoch(at, entry, at.seconds + measuring)
+        self._keep(at.epoch)
+        state = replace(self.state(), epoch=at.epoch)
         self._training.log("validation", entry)
         self._training.call("on_epoch_end", state)
         stopped = self._stop_reason or state.stop_reason
         self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
         return state
 
-    def _read_shards(self) -> tuple[float, float, float]:
-        """Read the end of the epoch from shards; return speed, waiting, seconds of the slowest."""
+    def _read_shards(self) -> State:
+        """Read the end of the epoch from shards; return the state, of the slowest of them."""
         ends = read_ends(self._training, self._shards, self.progress.epoch + 1)
         self._backend.restore()
         loss_sum = 0.0
@@ -173,33 +167,33 @@ class Epochs:
             loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
         self.progress = msgspec.structs.replace(
             self.progress, step=ends[0].step // self._shards[0].n_groups * self._backend.n_waves,
-            row=0, wave=0, wave_steps=0, loss_sum=loss_sum,
+            row=0, wave=0, wave_steps=0, loss_sum=loss_sum, seconds=max(at.seconds for at in ends),
         )  # fmt: skip
         figures = [at.history[-1] for at in ends]
-        return (
-            min(one.rows_per_second for one in figures), max(one.waited_share for one in figures),
-            max(at.seconds for at in ends),
+        return replace(
+            self.state(), rows_per_second=min(one.rows_per_second for one in figures),
+            waited_share=max(one.waited_share for one in figures),
         )  # fmt: skip
 
-    def _train_rows(self, first_row: int, before: float) -> State:
-        """Train on the rest of the epoch, after so many seconds; return the state then."""
-        epoch, reader, began = self.progress.epoch, self._reader, time.monotonic()
+    def _train_rows(self) -> State:
+        """Train on the rest of the epoch; return the state then."""
+        first_row, before, began = self._n_finished_rows(), self.progress.seconds, time.monotonic()
+        epoch, reader, training = self.progress.epoch, self._reader, self._training
         reader.waited_seconds, state = 0.0, self.state()
         for step in train_epoch(self._backend, reader, self.spec, epoch, start=self.progress):
             self._advance(step, before + time.monotonic() - began)
             state = self.state(first_row, time.monotonic() - began)
             done = self._n_finished_rows()
-            self._training.report_progress(self.progress.epoch * reader.n_rows + done, self._rows)
-            self._training.call("on_progress", state)
+            training.report_progress(epoch * reader.n_rows + done, self._rows)
+            training.call("on_progress", state)
             self._stop_reason = self._stop_reason or state.stop_reason
-            if self._training.clock.remaining_seconds <= 0 and done < reader.n_rows:
-                self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
-                return state
-            if self._training.ends_early:
-                self.progress = msgspec.structs.replace(self.progress, stopped=INTERRUPTED)
+            late = training.clock.remaining_seconds <= 0 and done < reader.n_rows
+            if late or training.ends_early:
+                stopped = OUT_OF_TIME if late else INTERRUPTED
+                self.progress = msgspec.structs.replace(self.progress, stopped=stopped)
                 return state
             due = time.monotonic() - self._saved_at > self._checkpoint_seconds
-            if self._training.stop.requested or due:
+            if training.stop.requested or due:
                 self._between_batches(state)
         return state
 
@@ -231,18 +225,6 @@ class Epochs:
         """Return the rows of the epoch that are done: all of them when the last wave is."""
         rows = self.progress.wave * self._reader.n_rows + self.progress.row
         return rows // self._backend.n_waves
-
-    def _measure(self, entry: EpochFigures) -> EpochFigures:
-        """Return the figures of an epoch with what held-out rows reach."""
-        rows = self._training.holdout.rows
-        if not rows.n_rows or self._of_shard:
-            return entry
-        rows = rows if self._best_trial is None else self._best_trial.rows
-        metrics = measure_ranking(rows, by_hashes(self._backend, USUAL, self.spec.transform))
-        return msgspec.structs.replace(
-            entry, accuracy=metrics.accuracy, top_5_accuracy=metrics.top_5_accuracy,
-            selection_score=metrics.selection_score,
-        )  # fmt: skip
 
     def _between_batches(self, state: State) -> None:
         loss, at = self._backend.drain_losses(), self.progress

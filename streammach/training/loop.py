@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 from streammach.backends.protocol import Backend, Loss, join_losses
 from streammach.backends.registry import BACKENDS
 from streammach.model.checkpoint import RunPosition
+from streammach.options.estimators import USUAL
+from streammach.options.figures import HeldOutMetrics
 from streammach.options.training import TrainSpec
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
+from streammach.prediction.ranking import by_hashes
+from streammach.prediction.selection_metrics import measure_ranking
+from streammach.rows.block import RowBlock
 from streammach.rows.dense import RowMap
 from streammach.store.reader import Reader
 from streammach.store.row_order import (
@@ -99,6 +104,11 @@ def check_loss(loss: Loss, spec: TrainSpec, *, epoch: int, row: int, n_rows: int
         )
         hint = "Use a smaller --learning-rate; the last checkpoint is kept."
         raise DivergedError(what, hint=hint)
+
+
+def measure_rows(backend: Backend, rows: RowBlock, spec: TrainSpec) -> HeldOutMetrics:
+    """Return what the hashed models reach on rows."""
+    return measure_ranking(rows, by_hashes(backend, USUAL, spec.transform))
 
 
 @dataclass(frozen=True)

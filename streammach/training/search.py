@@ -23,11 +23,10 @@ from streammach.store.dataset import Dataset
 from streammach.store.holdout import held_numbers, masked_rows
 from streammach.system.files.writing import write_atomic
 from streammach.training.loop import prepare_backend
-from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS, RunSettings, read_settings
+from streammach.training.run import SETTINGS, RunSettings, read_settings
 from streammach.training.run_part import RunPart
 from streammach.training.time_budget import SEARCH, TimeBudget, open_trials
-from streammach.training.trial import BestTrial, Trial
-from streammach.training.trials import TrialRunner
+from streammach.training.trials import Trial, TrialRunner
 from streammach.training.warm_start import Start
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
@@ -48,17 +47,14 @@ def typical_value(rows: RowBlock, transform: Transform) -> float:
 class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
-    def __init__(
-        self, training: Training, options: TrainingOptions, budget: TimeBudget,
-        best_trial: BestTrial | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, training: Training, options: TrainingOptions, budget: TimeBudget) -> None:
         self._training, self._options = training, options
         self._n_rows, self._rows = training.dataset.n_rows, trial_rows(training)
         self._has_holdout = training.holdout.rows.n_rows > 0
         self._judges = "held-out" if self._has_holdout else "training"
         self._wanted = search_trials(training.plan.facts, training.plan.config)
         n_open = open_trials(training.plan.facts, training.plan.config, options)
-        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, budget, best_trial)
+        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, budget)
         self.climbs = options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:
@@ -285,10 +281,10 @@ def weigh_rows(rows: RowBlock, dataset: Dataset, options: TrainingOptions) -> Ro
 def decide_settings(
     training: Training, budget: TimeBudget, start: Start | None = None,
     shards: tuple[RunPart, ...] = (),
-) -> tuple[RunSettings, BestTrial | None]:  # fmt: skip
+) -> tuple[RunSettings, TrialRunner | None]:  # fmt: skip
     """Return what was decided before the first epoch, here or by shards, or decide it now.
 
-    Within a limited time the best trial is kept, too.
+    Within a limited time its trials are returned, too.
     """
     if shards:
         known = shards[0].settings
@@ -303,11 +299,7 @@ def decide_settings(
     if start is not None and start.training is not None:
         spec, why = start.continued_training(training.options), start.reasons(training.excluded)
         return write_settings(training, spec, trials=(), reasons=why), None
-    best_trial = None
-    if training.clock.limited:
-        kept = training.folder / CHECKPOINTS / KEPT
-        best_trial = BestTrial(kept, training.identity, trial_rows(training))
-    search, epochs, rows = Search(training, training.options, budget, best_trial), 0, 0
+    search, epochs, rows = Search(training, training.options, budget), 0, 0
     parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]
     held_out = training.holdout.rows.n_rows > 0
@@ -324,7 +316,7 @@ def decide_settings(
         training, replace(spec, epochs=epochs), trials=trials, reasons=tuple(reasons),
         epoch_rows=rows,
     )  # fmt: skip
-    return settings, best_trial
+    return settings, search.trials if training.clock.limited else None
 
 
 def write_settings(training: Training, spec: TrainSpec, **why: Any) -> RunSettings:

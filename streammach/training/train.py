@@ -128,7 +128,7 @@ def _train_run(
                 _save_first_model(training)
             training.forget_first()
             # The search for what was left open.
-            settings, best_trial = decide_settings(training, budget, start, shards)
+            settings, trials = decide_settings(training, budget, start, shards)
         except KeyboardInterrupt:
             if not training.ends_early or not (training.first or training.saved):
                 raise
@@ -142,7 +142,7 @@ def _train_run(
         training.begin_stage(EPOCHS)
         epochs = Epochs(
             training, settings.training, rows=settings.epoch_rows, start=start,
-            best_trial=best_trial, shards=shards,
+            trials=trials, shards=shards,
         )  # fmt: skip
         state = epochs.run()
         epochs.return_to_best()

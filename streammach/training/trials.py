@@ -6,23 +6,35 @@ one that does not is cut off. The best one's weights are kept where epochs may n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from streammach.options.estimators import USUAL
-from streammach.options.figures import HeldOutMetrics
+from msgspec import Struct
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+
+from streammach.model.findings import Findings
+from streammach.options.figures import HeldOutMetrics, TrialFigures
 from streammach.options.training import TrainSpec
+from streammach.options.types import Amount, Count
 from streammach.parts.training_record import Training
 from streammach.planning.cost import BYTE
 from streammach.planning.cost import trial as planned_trial
-from streammach.prediction.ranking import Ranking, by_hashes
-from streammach.prediction.selection_metrics import measure_ranking
 from streammach.rows.block import RowBlock, evenly
-from streammach.system.errors import DivergedError
-from streammach.training.loop import find_row_map, open_reader, prepare_backend, train_epoch
+from streammach.system.errors import DivergedError, ModelError
+from streammach.training.loop import (
+    find_row_map,
+    measure_rows,
+    open_reader,
+    prepare_backend,
+    train_epoch,
+)
+from streammach.training.run import CHECKPOINTS, KEPT
 from streammach.training.time_budget import EPOCHS, TimeBudget
-from streammach.training.trial import BestTrial, Trial, alike
 
+NAME = "trial"  # under which the weights of the best one are kept
 MOST_SHARE = 0.95  # of a search that is longer than most
 # Of a limited time: steps that are timed, behind one that compiles, and for how long; rows that are
 # ranked for it; of a trial's time, what its measuring may take, by so many rows at least; steps of
@@ -31,20 +43,49 @@ TIMED_STEPS, TIMED_SECONDS, TIMED_ROWS = 8, 0.5, 128
 JUDGING_SHARE, LEAST_JUDGES, LEAST_STEPS = 0.25, 500, 10
 
 
+class Trial(Struct, frozen=True, kw_only=True):
+    """One short training, and what it found."""
+
+    spec: TrainSpec
+    rows: Count  # that it was trained on
+    metrics: HeldOutMetrics
+    rows_per_second: Amount = 0.0
+    measuring_seconds: Amount = 0.0
+    listed: bool = False
+    whole: bool = True  # False: it was cut off when the time was over, and says nothing
+
+    @property
+    def score(self) -> float:
+        """What trials are compared by."""
+        return self.metrics.selection_score if self.whole else -1.0
+
+    @property
+    def figures(self) -> TrialFigures:
+        """What is saved of it."""
+        known = {**vars(self.spec), **asdict(self.metrics), "rows": self.rows}
+        return TrialFigures(**{name: known[name] for name in TrialFigures.__struct_fields__})
+
+
+def alike(one: TrainSpec, other: TrainSpec) -> bool:
+    """Return whether trainings differ in their rates and epochs alone: they are as fast."""
+    return replace(one, learning_rate=other.learning_rate, epochs=other.epochs) == other
+
+
 class TrialRunner:
     """Runs trials, each once, in the time of the search."""
 
     def __init__(
         self, training: Training, rows: RowBlock, wanted: float, n_open: float,
-        budget: TimeBudget, kept: BestTrial | None,
+        budget: TimeBudget,
     ) -> None:  # fmt: skip
         self._training, self._wanted, self._open, self._budget = training, wanted, n_open, budget
-        self.rows, self._kept = rows, kept  # held-out rows, or training rows where there are none
+        self.rows = rows  # held-out rows, or training rows where there are none
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
         self._passes = float("inf")  # rows that a trial passes at most
         self._done = 0.0  # of the trials that are expected
         self._timed = not training.clock.limited
         self.best: Trial | None = None
+        self.kept: Trial | None = None  # whose weights are on disk: they may have to be the model
 
     @property
     def all(self) -> list[Trial]:
@@ -130,7 +171,7 @@ class TrialRunner:
             passed, seconds = n_rows / training.backend.n_waves, clock.elapsed_seconds - began
             speed = passed / seconds if seconds > 0 else 0.0
             if whole:
-                metrics = measure_ranking(self.rows, self._ranking(spec))
+                metrics = measure_rows(training.backend, self.rows, spec)
                 measuring = clock.elapsed_seconds - began - seconds
         except DivergedError:
             speed = 0.0
@@ -139,9 +180,6 @@ class TrialRunner:
             rows_per_second=speed, measuring_seconds=measuring, listed=training.dataset.listed,
             whole=whole,
         )  # fmt: skip
-
-    def _ranking(self, spec: TrainSpec) -> Ranking:
-        return by_hashes(self._training.backend, USUAL, spec.transform)
 
     def _fit_time(self, spec: TrainSpec) -> None:
         """Let trials pass as many rows, and be judged by as many, as there is time for."""
@@ -160,8 +198,6 @@ class TrialRunner:
             self.rows = self.rows.take(evenly(self.rows.n_rows, n))
             budget.correct(epoch + n * judged, n * judged, n)
         self._expect_epochs(spec.epochs, epoch + n * judged)
-        if self._kept is not None:
-            self._kept.rows = self.rows
         self._passes = max((each - judged * n) / row, LEAST_STEPS * spec.batch_size)
 
     def _timed_row(self, spec: TrainSpec) -> tuple[float, float]:
@@ -180,18 +216,39 @@ class TrialRunner:
         seconds = clock.elapsed_seconds - began
         row = backend.n_waves * seconds / (n_rows - first) if n_rows > first else 0.0
         some = self.rows.part(0, min(self.rows.n_rows, TIMED_ROWS))
-        measure_ranking(some.part(0, 1), self._ranking(spec))  # compiles
+        measure_rows(backend, some.part(0, 1), spec)  # compiles
         began = clock.elapsed_seconds
-        measure_ranking(some, self._ranking(spec))
+        measure_rows(backend, some, spec)
         return max(row, 1e-9), max((clock.elapsed_seconds - began) / max(some.n_rows, 1), 1e-9)
 
     def _keep_best(self, trial: Trial) -> None:
         """Keep the weights of the best trial where less than an epoch may fit behind the search."""
         if self.best is not None and trial.score <= self.best.score:
             return
-        self.best, kept = trial, self._kept
-        if kept is None or not trial.rows_per_second:
+        self.best = trial
+        if not (self._training.clock.limited and trial.rows_per_second):
             return
         self._budget.correct(*self._seconds(trial), self.rows.n_rows)
         if not self._budget.epoch_is_sure():
-            kept.keep(trial, self._training.backend.arrays())
+            self.keep(trial, self._training.backend.arrays())
+
+    def keep(self, trial: Trial, arrays: dict[str, NDArray[Any]]) -> None:
+        """Write a trial's weights among a backend's arrays."""
+        with suppress(DivergedError):  # another trial is better
+            self._findings.save(NAME, trial, _weights(arrays))
+            self.kept = trial
+
+    def read_kept(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Read them into the arrays of a backend of the same kind, or raise ModelError."""
+        if self._findings.load(NAME, Trial, _weights(arrays)) is None:
+            what, folder = "damaged: the best trial", self._findings.folder
+            raise ModelError(what, path=folder, hint="Train again.")
+
+    @property
+    def _findings(self) -> Findings:
+        folder = self._training.folder / CHECKPOINTS / KEPT
+        return Findings(folder, self._training.identity, lasting=True)
+
+
+def _weights(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: arrays[name] for name in ("weights", "bias", "projection") if name in arrays}

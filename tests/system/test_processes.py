@@ -246,12 +246,13 @@ def imported():
 
 
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+real = command.main
 command.main = {work}
 sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("work", ["evaluated", "lambda: command.run(imported, '', [])"])
+@pytest.mark.parametrize("work", ["evaluated", "lambda: real([], imported, '')"])
 def test_an_interrupted_command_ends_with_its_code_whatever_libraries_make_of_it(work):
     script = DISGUISED.format(root=str(ROOT), work=work)
     done = subprocess.run(

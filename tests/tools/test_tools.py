@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streammach.cli.main import main, run
+from streammach.cli.main import main
 from streammach.conversion.convert import convert
 from streammach.prediction.evaluate import evaluate
 from streammach.store.dataset import Dataset
@@ -33,11 +33,11 @@ def loaded(name):
 
 
 def make(*arguments):
-    return run(make_synthetic, "make_synthetic.py", [str(a) for a in arguments])
+    return main([str(a) for a in arguments], make_synthetic, "make_synthetic.py")
 
 
 def published(known, *arguments):
-    return run(command_of(known, "tools/small.py"), "small.py", [str(a) for a in arguments])
+    return main([str(a) for a in arguments], command_of(known, "tools/small.py"), "small.py")
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_the_folder_of_the_stores_is_made_once_there_are_files(folder, tmp_path,
 
 
 def test_the_help_has_their_own_options_alone(capsys):
-    assert run(command_of(SMALL, "small.py"), "small.py", ["--help"]) == 0
+    assert main(["--help"], command_of(SMALL, "small.py"), "small.py") == 0
     options = capsys.readouterr().out.partition("Options:")[2]
     shown = set(re.findall(r"^  (--[a-z-]+)", options, flags=re.M))
     assert shown == {"--out", "--train", "--test", "--sample", "--progress", "--json", "--debug",
@@ -173,7 +173,7 @@ def test_nothing_is_begun_where_a_file_is_missing(folder, capsys):
 def test_the_known_sets_describe_themselves(name, capsys):
     module = loaded(name)
     known = next(x for x in vars(module).values() if isinstance(x, Published))
-    assert run(command_of(known, name), name, ["--help"]) == 0
+    assert main(["--help"], command_of(known, name), name) == 0
     assert known.train_file in capsys.readouterr().out
 
 
@@ -181,7 +181,7 @@ def swept(store, out, *more):
     """Call the script that sweeps; return its code and what it leaves."""
     given = ["--memory", "600MB", "--repetitions", "2", "--set", "epochs=1", "--set", "counts=off"]
     arguments = [store, "--out", out, *given, "--set", "learning_rate=0.5", *more]
-    code = run(loaded("sweep").sweep, "sweep.py", [str(word) for word in arguments])
+    code = main([str(word) for word in arguments], loaded("sweep").sweep, "sweep.py")
     return code, json.loads((out / "sweep.json").read_text()) if code == 0 else None
 
 

@@ -117,7 +117,7 @@ def test_the_best_epoch_stays_in_memory(interrupted, best_stays, data, plan, tmp
 
     def begin(folder, plan, *callbacks, resume=False):
         scores = iter([0.1, 0.9, 0.3, 0.2][2 * resume :])
-        monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(next(scores), 0.0))
+        monkeypatch.setattr(epochs, "measure_rows", lambda *_: HeldOutMetrics(next(scores), 0.0))
         given = {"callbacks": callbacks, "resume": resume, "last_passes": 0}
         return fit(data, folder, plan, epochs=4, **given)
 

@@ -12,7 +12,6 @@ from streammach.parts.training_record import Training
 from streammach.planning.cost import trial
 from streammach.store.holdout import hold_out
 from streammach.system.clock import Clock, TimeOver
-from streammach.training import trial as trial_module
 from streammach.training import trials
 from streammach.training.time_budget import FEWEST_ROWS, TimeBudget
 from streammach.training.trainer import Trainer
@@ -80,7 +79,7 @@ def test_a_trial_is_cut_off_within_it(trained, monkeypatch):
 
 
 def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatch):
-    kept, saved = [], trial_module.BestTrial.keep
+    kept, saved = [], trials.TrialRunner.keep
     monkeypatch.setattr(TimeBudget, "epoch_is_sure", lambda self: False)
     monkeypatch.setattr(TimeBudget, "epochs_that_fit", lambda self, wanted: (1, 8))
 
@@ -88,7 +87,7 @@ def test_the_best_trial_is_the_model_where_epochs_reach_less(trained, monkeypatc
         saved(self, trial, arrays)
         kept.append((trial, arrays["weights"].copy()))
 
-    monkeypatch.setattr(trial_module.BestTrial, "keep", keep)
+    monkeypatch.setattr(trials.TrialRunner, "keep", keep)
     said = []
     monkeypatch.setattr(Training, "report", lambda self, text: said.append(text))
     run, _, _ = trained(60, 0.4, learning_rate=0.5, model_size="full", last_passes=0)

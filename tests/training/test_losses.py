@@ -12,8 +12,7 @@ from streammach.parts.joint.part import PART
 from streammach.planning.candidates import drop_excluded_parts
 from streammach.system.errors import MismatchError, UsageError
 from streammach.training.search import Search
-from streammach.training.trial import Trial
-from streammach.training.trials import TrialRunner
+from streammach.training.trials import Trial, TrialRunner
 from tests.builders import changed, fit, training_of
 
 CLASSES, FEATURES = 60, 16

@@ -148,9 +148,9 @@ def test_the_best_epoch_is_kept(data, tiny, monkeypatch):
 
     def planted(backend, *_):
         weights.append(backend.arrays()["weights"].copy())
+        return HeldOutMetrics(next(scores), 0.0)
 
-    monkeypatch.setattr(epochs, "by_hashes", planted)
-    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(next(scores), 0.0))
+    monkeypatch.setattr(epochs, "measure_rows", planted)
     plan = sm.plan(data, n_buckets=8, n_repetitions=6, counts="off")
     options = {"epochs": 4, "learning_rate": 0.5, "transform": "raw", "last_passes": 0}
     run = fit(data, tiny.folder / "run", plan=plan, callbacks=[], **options)
@@ -163,7 +163,7 @@ def test_early_stopping_ends_a_run(data, tiny, monkeypatch):
     from streammach.options.figures import HeldOutMetrics
     from streammach.training import epochs
 
-    monkeypatch.setattr(epochs, "measure_ranking", lambda *_: HeldOutMetrics(0.5, 0.5))
+    monkeypatch.setattr(epochs, "measure_rows", lambda *_: HeldOutMetrics(0.5, 0.5))
     options = {"epochs": 9, "learning_rate": 0.5, "transform": "raw"}
     run = fit(data, tiny.folder / "run", callbacks=[EarlyStopping(2)], **options)
     assert len(run.result.history) == 3

@@ -32,13 +32,13 @@ N_ROWS = 40
 
 def exported(model, folder, *options, code=0):
     """The file that the command makes of a model."""
-    from streammach.cli.main import run
+    from streammach.cli.main import main
 
     if not (folder / "model").exists():
         model.save(folder / "model")
     out = folder / ("model.onnx" if "--onnx" in options else "model.npz")
     words = [str(folder / "model"), "--out", str(out), *options]
-    assert run(export_command, "streammach", words) == code
+    assert main(words, export_command) == code
     return out
 
 

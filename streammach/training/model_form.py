@@ -53,8 +53,9 @@ from streammach.training.time_budget import MOST_ROWS
 LEAST_ROWS = 50  # fewer say nothing
 ENOUGH_ROWS = 2000  # by which more than the type of the weights is judged, and less than 8 bits
 # Standard errors of the rows' differences that a form may lose, of each figure; and that weights of
-# 8 bits or more may: they prune nothing, and rows that change their minds are mostly chance.
-LOSES, ROUNDED = 0.5, 2.0
+# 8 bits or more may: they prune nothing, and rows that change their minds are mostly chance. What
+# they lose is none up to a tenth of a point, or 0.02 nats, of whatever many rows agree on.
+LOSES, ROUNDED, FREE, FREE_NATS = 0.5, 2.0, 0.001, 0.02
 LEAST_ERROR = 1e-9  # of what no row tells
 MOST_HALVINGS = 6  # of the pairs
 LOST = "less loses more than half a standard error of the held-out rows' differences"
@@ -140,7 +141,14 @@ class FormComparison:
         weights = self.rows.weights.astype(np.float64)
         change = (each - self._measured_whole[1]) * (weights / weights.mean())
         error = np.maximum(change.std(axis=1) / change.shape[1] ** 0.5, LEAST_ERROR)
-        return Verdict(measure_ids(self.rows, ids), float((-change.mean(axis=1) / error).max()))
+        lost = -change.mean(axis=1)
+        if self.is_rounded(form):
+            lost[lost < np.array([*[FREE] * (len(lost) - 1), FREE_NATS])] = 0
+        return Verdict(measure_ids(self.rows, ids), float((lost / error).max()))
+
+    def is_rounded(self, form: ModelForm) -> bool:
+        """Return whether a form has all of the whole one, by weights of 8 bits or more."""
+        return form.weights != "int4" and replace(form, weights="float32") == self.whole
 
     def _measure(self, form: ModelForm) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the best classes of rows, and what each adds to figures (m, n), ln p the last."""
@@ -278,8 +286,7 @@ def choose(judge: FormComparison) -> SmallForm:
             began = clock.elapsed_seconds
             found, n = judge.verdict(other), n + 1
             took.append(clock.elapsed_seconds - began)
-            rounded = smaller is _types and other.weights != "int4"
-            if found.lost > (ROUNDED if rounded else LOSES):
+            if found.lost > (ROUNDED if judge.is_rounded(other) else LOSES):
                 break  # what keeps less of the same loses no less
             form, small = other, found.metrics
     if form == judge.whole:

@@ -51,7 +51,7 @@ class Table:
             report_progress=lambda done, total: None, known=known, clock=Clock(),
         )  # fmt: skip
 
-    ways = FormComparison.ways
+    ways, is_rounded = FormComparison.ways, FormComparison.is_rounded
 
     def calibrate(self, form):
         return Calibration()
@@ -160,6 +160,22 @@ def test_what_is_said_less_surely_is_worse(rng):
     assert again.metrics == Known(rows, found, n_classes).verdict(
         ModelForm(weights="float32", n_repetitions=8)
     ).metrics  # fmt: skip
+
+
+def test_what_rounding_loses_in_every_row_is_none_if_it_is_tiny(rng):
+    n, n_classes = 3000, 12
+    rows = replace(block_of(rng, n, 5, n_classes), numbers=np.arange(n), importance=None)
+    right = rng.random(n) < 0.8
+    ids, scores = ranked(rows, right, rng, n_classes)
+    scores = scores * rng.uniform(0.5, 1.5, (n, 1)).astype(np.float32)
+    # Which rows are right was known a little before.
+    found = {"float32": (ids, scores * np.where(right, 1.02, 1.0)[:, None].astype(np.float32))}
+    judge = Known(rows, found | dict.fromkeys(("int8", "int4"), (ids, scores)), n_classes)
+    lost = [judge.verdict(ModelForm(weights=w, n_repetitions=8)).lost for w in ("int8", "int4")]
+    assert lost[0] == 0
+    assert lost[1] > 2
+    fewer = judge.verdict(ModelForm(weights="int8", n_repetitions=4))
+    assert fewer.lost > 2  # it prunes, too
 
 
 @pytest.mark.parametrize("dense", [False, True])

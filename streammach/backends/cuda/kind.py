@@ -186,9 +186,9 @@ def _launches(n_buckets: int, n_repetitions: int) -> None:
 
 
 def _holds(work: Work) -> None:
-    from streammach.backends.cuda.footprint import fewest_groups
-
     if work.model is not None:
+        from streammach.backends.cuda.footprint import fewest_groups
+
         free = find_card().free_bytes
         fewest_groups(work.model, dense=work.dense, device_bytes=free, n_more=work.n_more)
 

@@ -39,7 +39,7 @@ def compiler(function: str, kind: tuple[object, ...], *said: object, fits: bool)
     """Have a function compile kernels for a kind of work in a process beside a block.
 
     It is called with a folder, the kind, and what is `said`, if it `fits`, a core is free and it
-    did not end for that kind before: ``keep_compiled("rehearsal", *kind)`` remembers that.
+    did not end for that kind before: ``remember_compiled_work("rehearsal", *kind)`` says so.
     """
     needed = CACHE_DIR is not None and compiler_bytes("rehearsal", *kind)
     with ExitStack() as stack:

@@ -8,7 +8,6 @@ from streammach.backends.cuda.decode import median_lines
 from streammach.backends.cuda.shapes import (
     BACKWARD_REGISTERS,
     FORWARD_REGISTERS,
-    SHARED_BYTES,
     decode_shape,
     launch_bounds,
     launch_shape,
@@ -19,6 +18,7 @@ from streammach.system.errors import DeviceError
 from tests.builders import block_of
 from tests.reference.layout import rows_in_fours, work_items
 
+SHARED_BYTES = 48 << 10  # what a block gets without asking the driver for more
 SHAPES = [(32, 25), (32, 200), (512, 20), (33, 7), (33, 300), (1, 1), (1, 5000), (7, 3), (6, 1000),
           (1024, 16), (4096, 8), (4096, 1), (3001, 1), (1000, 1000)]  # fmt: skip
 

@@ -51,14 +51,14 @@ class Coding(NamedTuple):
     store: Callable[..., Any]
 
 
-@device
-def _fetch_floats(table: Array, chunk: Number) -> Any:
-    return get4(table, chunk * CHUNK)
+def _make_fetch(load: Callable[..., Any], n_words: int) -> Callable[..., Any]:
+    """Return the function that loads a chunk's words."""
 
+    @device
+    def fetch(table: Array, chunk: Number) -> Any:
+        return load(table, chunk * n_words)
 
-@device
-def _fetch_constant_floats(table: Array, chunk: Number) -> Any:
-    return get4_constant(table, chunk * CHUNK)
+    return fetch
 
 
 @device
@@ -98,16 +98,6 @@ def round_pair(low: Number, high: Number, chances: Number) -> Any:
 
 
 @device
-def _fetch_pairs(table: Array, chunk: Number) -> Any:
-    return get2(table, chunk * 2)
-
-
-@device
-def _fetch_constant_pairs(table: Array, chunk: Number) -> Any:
-    return get2_constant(table, chunk * 2)
-
-
-@device
 def _widen_pairs(v: Any) -> Any:
     return (
         float_of(np.uint32(v[0] << HALF_WORD)), float_of(np.uint32(v[0] & HIGH)),
@@ -126,12 +116,12 @@ def _store_pairs(
 
 CODINGS: dict[Weights, Coding] = {
     "float32": Coding(
-        np.dtype(np.float32), CHUNK, _fetch_floats, _fetch_constant_floats, _as_they_are,
-        _store_floats,
+        np.dtype(np.float32), CHUNK, _make_fetch(get4, CHUNK), _make_fetch(get4_constant, CHUNK),
+        _as_they_are, _store_floats,
     ),
     "bfloat16": Coding(
-        np.dtype(np.uint32), CHUNK // 2, _fetch_pairs, _fetch_constant_pairs, _widen_pairs,
-        _store_pairs,
+        np.dtype(np.uint32), CHUNK // 2, _make_fetch(get2, CHUNK // 2),
+        _make_fetch(get2_constant, CHUNK // 2), _widen_pairs, _store_pairs,
     ),
 }  # fmt: skip
 

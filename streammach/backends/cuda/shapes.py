@@ -20,7 +20,6 @@ STRIDING = (THREADS, 4)  # bounds of kernels that stride over entries
 ALIGNED = 8  # numbers: matrices whose rows start on 32 bytes are multiplied without a detour
 MOST_THREADS = 1024  # of a block
 TILE_COLUMNS = 1024  # aimed at: one thread to a chunk makes 256 threads
-SHARED_BYTES = 48 << 10  # what a block gets without asking the driver for more
 STAGED_BYTES = 40 << 10  # of probabilities that the scan of classes keeps there
 REGISTERS = 16384  # of each of the four parts of a multiprocessor
 FORWARD_REGISTERS, BACKWARD_REGISTERS = 56, 72  # what the kernels need without a spill

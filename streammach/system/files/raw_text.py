@@ -51,13 +51,6 @@ def is_piped(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
-def gzip_error(error: Exception, path: Path, n_bytes: int) -> DataError:
-    """Return what is wrong with a gzip stream after so many bytes of text."""
-    what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
-    what = f"the gzip stream {what}, after {n_bytes:,} bytes of text"
-    return DataError(what, path=path, hint="Copy the file again.")
-
-
 def check_packed(head: bytes, path: Path) -> None:
     """Refuse a text that is packed in another way than gzip, by its first bytes."""
     for begin, tool in PACKED.items():
@@ -77,7 +70,9 @@ def text_errors(path: Path, done: Callable[[], int] = int) -> Iterator[None]:
     except StreammachError:
         raise
     except GZIP_ERRORS as error:
-        raise gzip_error(error, path, done()) from None
+        what = "ends before its end mark" if isinstance(error, EOFError) else "is damaged"
+        what = f"the gzip stream {what}, after {done():,} bytes of text"
+        raise DataError(what, path=path, hint="Copy the file again.") from None
     except OSError as error:
         raise disk_error(error, path) from error
 

@@ -8,7 +8,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.options.types import MODEL_FORMAT, STORE_FORMAT
 from tests.golden import make
 from tests.golden.make import FOLDER
 

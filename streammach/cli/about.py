@@ -21,8 +21,7 @@ from streammach.prediction.scorer_sum import Predictions
 from streammach.store.dataset import Dataset
 from streammach.system.errors import clean
 from streammach.system.machine import number_text, percent_text, size_text, time_text
-from streammach.training.events import read_log
-from streammach.training.run import Run, RunSettings
+from streammach.training.run import Run, RunSettings, read_log
 from streammach.training.run_part import RunPart
 
 PLACED = {"P": "precision", "N": "nDCG", "R": "recall", "F1": "F1", "PSP": "PSP", "PSN": "PSnDCG"}

@@ -15,7 +15,7 @@ import click
 
 import streammach
 from streammach.cli.console import MAX_LINE, drop_output, install_handlers, say_json
-from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.options.types import MODEL_FORMAT, STORE_FORMAT
 from streammach.system.errors import BudgetError, DiskError, StreammachError, UsageError, clean
 from streammach.system.machine import check_address_space
 from streammach.system.processes import INTERRUPTED, Interrupts, handle_signals

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
-
 from streammach.backends.registry import device_text
 from streammach.cli.console import Document
 from streammach.options.plan import Option, Plan
@@ -116,11 +114,6 @@ def _memory_lines(plan: Plan, head: str, where: str, allowed: int) -> list[str]:
     most = "" if allowed >= UNLIMITED else f" of {size_text(allowed)}"
     rows.append(f"{'':<9}{'sum':<{width}} {size_text(total):>9}{most}")
     return rows
-
-
-def plan_json(plan: Plan) -> str:
-    """Return a plan as the text of one JSON object."""
-    return msgspec.json.encode(plan_document(plan)).decode()
 
 
 def plan_document(plan: Plan) -> Document:

@@ -244,8 +244,8 @@ def _constraints(out: Path, options: RunOptions, *, apart: bool) -> Constraints:
 
     Parts of a run are planned by each machine, and a run that goes on when other memory is free.
     """
+    from streammach.planning.choose import rows_held_out
     from streammach.training.run import budget_of  # compiled code loads on demand
-    from streammach.training.trainer import rows_held_out
 
     fixed = options.constraints.beside(options.training)
     if apart:  # repetitions are trained apart

@@ -29,9 +29,8 @@ from streammach.inputs.tables.memory_objects import named_files
 from streammach.inputs.tables.table_reader import TableCounts
 from streammach.inputs.tokenizers import Tokenizer
 from streammach.options.annotated import check_options
-from streammach.options.formats import STORE_FORMAT
 from streammach.options.option_fields import add_attributes, add_parameters, attribute, make_record
-from streammach.options.types import Multilabel, Quotes
+from streammach.options.types import STORE_FORMAT, Multilabel, Quotes
 from streammach.store.dataset import Dataset
 from streammach.store.opening import not_a_store
 from streammach.store.remote import Upload

@@ -19,11 +19,10 @@ from streammach.model.thresholds import Curve
 from streammach.options.documents import from_json
 from streammach.options.estimators import check_rankers
 from streammach.options.figures import HeldOutMetrics
-from streammach.options.formats import MODEL_FORMAT
 from streammach.options.model_spec import ModelSpec
 from streammach.options.recipe import Recipe
 from streammach.options.training import TrainSpec
-from streammach.options.types import Amount, Count, Ranker
+from streammach.options.types import MODEL_FORMAT, Amount, Count, Ranker
 from streammach.rows.layouts import ArrayTable, How, Shape
 from streammach.system.errors import DiskError, ModelError, UsageError, clean
 from streammach.system.files.destinations import not_folder

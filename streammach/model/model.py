@@ -54,12 +54,11 @@ from streammach.model.tensors import (
 from streammach.options.annotated import check_options
 from streammach.options.documents import to_json
 from streammach.options.figures import HeldOutMetrics
-from streammach.options.formats import MODEL_FORMAT
 from streammach.options.model_spec import ModelSpec
 from streammach.options.recipe import Recipe
 from streammach.options.reported import Reported
 from streammach.options.training import TrainSpec
-from streammach.options.types import Ranker
+from streammach.options.types import MODEL_FORMAT, Ranker
 from streammach.rows.layouts import ArrayTable
 from streammach.rows.names import NO_COLUMNS, Names, TrainedColumns
 from streammach.rows.neighbours import Neighbours

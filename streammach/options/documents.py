@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-MAX_DEPTH = 32
 
 
 def encode_json(value: Any) -> bytes:
@@ -24,11 +23,6 @@ def to_json(value: Any) -> bytes:
 
 def from_json(text: bytes, kind: type[T]) -> T:
     """Return the value of a JSON document, or raise ValueError."""
-    depth = 0
-    for byte in text:
-        depth += (byte in b"{[") - (byte in b"}]")
-        if depth > MAX_DEPTH:
-            raise ValueError("the JSON is nested too deeply")
     try:
         document = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
@@ -36,6 +30,8 @@ def from_json(text: bytes, kind: type[T]) -> T:
         return msgspec.convert(document, kind)
     except (UnicodeDecodeError, json.JSONDecodeError, msgspec.ValidationError) as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -157,8 +157,4 @@ class ModelSpec(ModelShape):
     @property
     def shape(self) -> ModelShape:
         """The shape alone."""
-        return ModelShape(
-            n_classes=self.n_classes, n_features=self.n_features,
-            n_buckets=self.n_buckets, n_repetitions=self.n_repetitions,
-            hashed_features=self.hashed_features,
-        )  # fmt: skip
+        return ModelShape(**{one.name: getattr(self, one.name) for one in fields(ModelShape)})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import import_module
 
+import msgspec
+
 from streammach.options.byte_lines import CONTEXT, Limits, Line, bytes_in
 from streammach.options.config import RunConfig
 from streammach.options.facts import DataFacts
@@ -93,8 +95,7 @@ class Plan(Reported):
 
     def to_json(self) -> str:
         """Return it as the JSON object that the command ``plan`` prints."""
-        document: str = import_module(TEXTS).plan_json(self)
-        return document
+        return msgspec.json.encode(import_module(TEXTS).plan_document(self)).decode()
 
     @property
     def elsewhere(self) -> bool:

@@ -1,4 +1,4 @@
-"""Words and ranges of numbers that records are made of."""
+"""Words and ranges of numbers that records are made of, and the formats of what is written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+STORE_FORMAT, MODEL_FORMAT = 1, 1  # that this release writes and reads
 Transform = Literal["raw", "binary", "log1p", "l2"]
 Optimizer = str  # a name in spec.optimizers.OPTIMIZERS
 Weights = Literal["float32", "bfloat16"]  # while they are trained

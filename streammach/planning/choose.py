@@ -16,7 +16,7 @@ from streammach.options.facts import DataFacts
 from streammach.options.model_spec import ModelShape, ModelSpec
 from streammach.options.plan import Option, Plan
 from streammach.parts.registry import weighed_parts
-from streammach.planning.candidates import TIE, Candidate, Weighing, candidates
+from streammach.planning.candidates import MAX_HELD_OUT_ROWS, TIE, Candidate, Weighing, candidates
 from streammach.planning.constraints import Constraints
 from streammach.planning.cost import moved_bytes
 from streammach.planning.data_shape import Shape
@@ -195,6 +195,12 @@ def _facts(data: Dataset | DataFacts | Shape | str | os.PathLike[str]) -> DataFa
         return LabelFacts().view(dataset).facts
 
 
+def rows_held_out(path: str | os.PathLike[str]) -> int:
+    """Return how many rows of a store of held-out rows are used, if they fit."""
+    with Dataset.open(path) as dataset:
+        return min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+
+
 def _best(weighed: Sequence[Candidate], constraints: Constraints) -> Candidate | None:
     fitting = [c for c in weighed if constraints.allow(c.option)]
     if not fitting:
@@ -284,12 +290,7 @@ def _with_hashes(shape: ModelShape, seed: int) -> tuple[ModelSpec, tuple[str, ..
             f"classes not told apart: {hashing.count_collisions(table):,} pairs "
             f"(bound on the expected number {hashing.collision_chance(*sizes):z.1g})",
         )
-    model = ModelSpec(
-        n_classes=shape.n_classes, n_features=shape.n_features, n_buckets=shape.n_buckets,
-        n_repetitions=shape.n_repetitions, hashed_features=shape.hashed_features, hash_a=a,
-        hash_b=b,
-    )  # fmt: skip
-    return model, reasons
+    return ModelSpec(**vars(shape), hash_a=a, hash_b=b), reasons
 
 
 def _budget_error(weighing: Weighing, weighed: Sequence[Candidate]) -> BudgetError:

@@ -55,10 +55,11 @@ FORMS, FEW_FORMS, JUDGES, CODED = 8.0, 3.0, 10_000, 2e-9
 class Cost:
     """Seconds of a training, by stage."""
 
-    search: float  # search, epochs, finish: of the hashed models: before, in and after the epochs
-    epochs: float
-    finish: float
-    measuring: float  # of the held-out rows, once in an epoch
+    # search, epochs, finish: of hashed models, if there are any: before, in and after the epochs
+    search: float = 0.0
+    epochs: float = 0.0
+    finish: float = 0.0
+    measuring: float = 0.0  # of the held-out rows, once in an epoch
     parts: dict[str, float]  # of parts beside them, by name
     smaller: float  # of making the model small
     # seconds of `parts`, `smaller` and, of dense rows, `search` and `epochs` that may be left out
@@ -104,10 +105,7 @@ def cost(facts: DataFacts, config: RunConfig, speed: float = 1.0) -> Cost:
     beside = {name: work.finish * scale + work.fixed for name, work in by_name.items()}
     written = weights * BYTE
     if config.shape.unhashed:
-        return Cost(
-            search=0.0, epochs=0.0, finish=0.0, measuring=0.0, parts=beside, smaller=smaller,
-            elastic=elastic, elastic_points=points,
-        )  # fmt: skip
+        return Cost(parts=beside, smaller=smaller, elastic=elastic, elastic_points=points)
     device = rates_of(config.placement.device, config.placement.card)
     alone, scored, ranked = _hashed_seconds(facts, config, scale)
     slower = 1.0 if device is None else alone / _step(facts, config)  # than threads of the CPU

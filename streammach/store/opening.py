@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.options.documents import from_json
-from streammach.options.formats import STORE_FORMAT
+from streammach.options.types import STORE_FORMAT
 from streammach.rows.names import MINUS, Names, TrainedColumns
 from streammach.store.blobs import CONVERT_AGAIN, Blobs, damage_error, is_remote
 from streammach.store.root import MOST_ROWS, Root

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.options.formats import STORE_FORMAT
+from streammach.options.types import STORE_FORMAT
 from streammach.rows.block import RowBlock
 from streammach.rows.names import Names, TrainedColumns
 from streammach.rows.texts import Texts

@@ -12,7 +12,6 @@ import msgspec
 from streammach.model.checkpoint import Checkpoints, RunPosition
 from streammach.options.figures import EpochFigures
 from streammach.options.training import TrainSpec
-from streammach.parts.training_record import Training
 from streammach.system.errors import DiskError, Interrupted, MismatchError
 from streammach.system.files.workplaces import GOES_ON
 from streammach.system.linux import peak_bytes
@@ -28,9 +27,9 @@ from streammach.training.loop import (
     train_epoch,
 )
 from streammach.training.run import CHECKPOINTS
-from streammach.training.run_part import RunPart, read_ends
+from streammach.training.run_part import RunTraining, read_ends
 from streammach.training.trials import TrialRunner, alike
-from streammach.training.warm_start import Start, begin_from_start
+from streammach.training.warm_start import begin_from_start
 
 OUT_OF_TIME = "the time is used up"
 INTERRUPTED = "interrupted"
@@ -41,28 +40,27 @@ class Epochs:
     """Trains to the last epoch, from where the newest checkpoint is.
 
     Of a shard every epoch's end is saved, and none is measured: held-out rows measure all
-    repetitions together. Where all `shards` are there, their epochs are read.
+    repetitions together. In a merge their epochs are read.
     """
 
     def __init__(
-        self, training: Training, spec: TrainSpec, *, rows: int = 0, start: Start | None = None,
-        trials: TrialRunner | None = None, shards: tuple[RunPart, ...] = (),
-        of_shard: bool = False,
+        self, training: RunTraining, spec: TrainSpec, *, rows: int = 0,
+        trials: TrialRunner | None = None,
     ) -> None:  # fmt: skip
         """Begin with the newest checkpoint; an epoch has so many of the rows, 0: all."""
         self._training, self.spec, self._backend = training, spec, training.backend
-        self._trials, self._shards, self._of_shard = trials, shards, of_shard
+        self._trials = trials  # of a limited time
         self._checkpoints = Checkpoints(
-            training.folder / CHECKPOINTS, training.identity, every_epoch=of_shard
+            training.folder / CHECKPOINTS, training.identity, every_epoch=training.shard is not None
         )
-        self._lasting = training.lasting and not shards  # whether checkpoints are written
+        self._lasting = training.lasting and not training.shards  # whether checkpoints are written
         self._checkpoint_seconds = training.checkpoint_seconds if self._lasting else float("inf")
         self._failed_saves, self._saved_at = 0, time.monotonic()
         self._stop_reason: str | None = None  # why a callback asks for the end of the epoch
         self._best: RunPosition | None = None  # the best epoch, while no checkpoint holds it
         self._prepare(spec)
-        if start is not None:
-            begin_from_start(training, start)
+        if training.start is not None:
+            begin_from_start(training, training.start)
         self.progress = self._checkpoints.newest(self._backend.arrays()) or RunPosition()
         self._backend.restore()
         self._reader: Feed = open_reader(training, spec, held=training.excluded, rows=rows or None)
@@ -90,7 +88,7 @@ class Epochs:
             self.progress = msgspec.structs.replace(self.progress, stopped=OUT_OF_TIME)
         while self.progress.epoch < self.spec.epochs and self.progress.stopped is None:
             self._stop_reason = None
-            state = self._read_shards() if self._shards else self._train_rows()
+            state = self._read_shards() if self._training.shards else self._train_rows()
             if self.progress.stopped is None:
                 state = self._end_epoch(state)
         return state
@@ -100,8 +98,8 @@ class Epochs:
         at = self.progress
         if at.best_epoch >= 0 and at.best_step != at.step:
             if self._best is None:
-                if self._shards:
-                    read_ends(self._training, self._shards, at.best_epoch + 1)
+                if self._training.shards:
+                    read_ends(self._training, at.best_epoch + 1)
                 else:
                     self._checkpoints.read(at.best_step, self._backend.arrays())
                 self._backend.restore()
@@ -135,7 +133,7 @@ class Epochs:
         """Measure and keep the end of an epoch, which was come to in a state."""
         at, began, rows = self.progress, time.monotonic(), self._training.holdout.rows
         figures: dict[str, Any] = {}
-        if rows.n_rows and not self._of_shard:
+        if rows.n_rows and self._training.shard is None:
             rows = rows if self._trials is None else self._trials.rows
             metrics = measure_rows(self._backend, rows, self.spec)
             figures = {
@@ -147,7 +145,7 @@ class Epochs:
             waited_share=state.waited_share, peak_bytes=peak_bytes(),
             loss=at.loss_sum / (self._reader.n_rows * self._training.plan.n_repetitions), **figures,
         )  # fmt: skip
-        measuring = 0.0 if self._shards else time.monotonic() - began
+        measuring = 0.0 if self._training.shards else time.monotonic() - began
         self.progress = _after_epoch(at, entry, at.seconds + measuring)
         self._keep(at.epoch)
         state = replace(self.state(), epoch=at.epoch)
@@ -159,14 +157,14 @@ class Epochs:
 
     def _read_shards(self) -> State:
         """Read the end of the epoch from shards; return the state, of the slowest of them."""
-        ends = read_ends(self._training, self._shards, self.progress.epoch + 1)
+        ends, shards = read_ends(self._training, self.progress.epoch + 1), self._training.shards
         self._backend.restore()
         loss_sum = 0.0
-        for shard, at in zip(self._shards, ends, strict=True):
+        for shard, at in zip(shards, ends, strict=True):
             begin, end = shard.repetitions
             loss_sum += at.history[-1].loss * self._reader.n_rows * (end - begin)
         self.progress = msgspec.structs.replace(
-            self.progress, step=ends[0].step // self._shards[0].n_groups * self._backend.n_waves,
+            self.progress, step=ends[0].step // shards[0].n_groups * self._backend.n_waves,
             row=0, wave=0, wave_steps=0, loss_sum=loss_sum, seconds=max(at.seconds for at in ends),
         )  # fmt: skip
         figures = [at.history[-1] for at in ends]
@@ -200,11 +198,11 @@ class Epochs:
     def _keep(self, epoch: int) -> None:
         """Keep the end of an epoch that may be gone back to: in memory, or on disk."""
         at, held_out = self.progress, self._training.holdout.rows.n_rows > 0
-        if self._of_shard:  # which is of no use without it
+        if self._training.shard is not None:  # which is of no use without it
             self._checkpoints.save(at, self._backend.arrays())
             self._training.log("checkpoint", step=at.step, epoch=at.epoch, row=at.row)
             return
-        if self._shards or at.best_epoch != epoch or at.epoch == self.spec.epochs:
+        if self._training.shards or at.best_epoch != epoch or at.epoch == self.spec.epochs:
             return
         if self._backend.keeps_best:
             self._backend.keep_best()
@@ -275,7 +273,7 @@ class Epochs:
             seconds=at.seconds, left_seconds=self._training.stages.left_seconds or 0.0,
             waited_share=reader.waited_seconds / seconds if seconds > 0 else 0.0,
             listed=self._training.plan.facts.listed, history=at.history,
-            best_epoch=-1 if self._of_shard else at.best_epoch,
+            best_epoch=-1 if self._training.shard is not None else at.best_epoch,
         )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.linear.late import LateLabels
 from streammach.linear.scorer import Linear
 from streammach.linear.weights import LinearWeights
 from streammach.model.calibration import Calibration, fit_calibration
@@ -18,7 +17,7 @@ from streammach.model.checkpoint import RunPosition
 from streammach.model.model import Model
 from streammach.options.documents import to_json
 from streammach.options.estimators import BLEND, USUAL
-from streammach.options.figures import HeldOutMetrics, gain_text, scores_text, words
+from streammach.options.figures import HeldOutMetrics, scores_text, words
 from streammach.options.model_spec import ModelSpec
 from streammach.options.training import TrainSpec
 from streammach.options.types import Ranker
@@ -33,11 +32,15 @@ from streammach.rows.pairs import CountWeights, NamePairs
 from streammach.system.files.folders import remove_folder
 from streammach.system.files.writing import write_atomic
 from streammach.system.linux import peak_bytes
-from streammach.system.machine import time_text
 from streammach.training import model_form
-from streammach.training.compare_former import compare_with_former
-from streammach.training.events import held_bytes
 from streammach.training.loop import open_reader, train_epoch
+from streammach.training.model_remarks import (
+    compare_with_former,
+    explain_names,
+    gain_over_usual,
+    lateness,
+    warnings_of,
+)
 from streammach.training.run import CHECKPOINTS, RESULT, Result
 from streammach.training.search import write_settings
 from streammach.training.time_budget import (
@@ -48,8 +51,6 @@ from streammach.training.time_budget import (
     WRITING,
     TimeBudget,
 )
-
-LATE = 0.1  # of its time, from which on it is told that a training was late
 
 
 def finish(
@@ -119,25 +120,10 @@ class FinalDecisions:
     figures: dict[Ranker, HeldOutMetrics] = field(default_factory=dict)
     reasons: tuple[str, ...]  # why, in sentences
 
-    @property
-    def counts(self) -> CountWeights | None:
-        """The counts beside the hashed models, if there are any."""
-        return next((part.counts for part in self.parts if part.counts is not None), None)
-
-    @property
-    def names(self) -> NamePairs | None:
-        """What names of labels add to counts, if they add something."""
-        return next((part.names for part in self.parts if part.names is not None), None)
-
-    @property
-    def linear(self) -> Linear | None:
-        """The linear classifiers, where they are the model."""
-        return next((part.linear for part in self.parts if part.linear is not None), None)
-
-    @property
-    def late(self) -> LateLabels | None:
-        """The classifiers that score the best classes again, if there are any."""
-        return next((part.late for part in self.parts if part.late is not None), None)
+    def find(self, name: str) -> Any:
+        """Return what a part gives under a name, such as its `counts`; None where none does."""
+        found = (getattr(part, name) for part in self.parts)
+        return next((one for one in found if one is not None), None)
 
 
 def finalize(
@@ -178,10 +164,10 @@ def _whole(
         decided = (decide if hashed else _decide_without_epochs)(training, spec, closing, judges)
         judge = model_form.FormComparison(
             training=training, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
-            counts=decided.counts, late=decided.late,
+            counts=decided.find("counts"), late=decided.find("late"),
         )  # fmt: skip
         found = None
-        sole = decided.counts is None and shape.unhashed
+        sole = judge.counts is None and shape.unhashed
         if size == "auto" and judge.n_rows >= model_form.LEAST_ROWS and not sole:
             training.begin_stage(SMALLER)
             found = model_form.choose(judge)
@@ -210,20 +196,11 @@ def _decide_without_epochs(
     if part.judged is not None:
         calibration = fit_calibration(*part.judged, training.dataset.n_classes)
     elif training.holdout.rows.n_rows:
-        calibration = _calibration(training, part.ranking, judges, of=judges)
+        calibration = model_form.calibrate(training, part.ranking, judges, of=judges)
     return FinalDecisions(
         ranker=BLEND, calibration=calibration, parts=(part,), figures=part.figures,
         reasons=part.reasons,
     )  # fmt: skip
-
-
-def _calibration(
-    training: Training, ranking: Ranking, judges: int, of: object = None
-) -> Calibration:
-    rows, n_classes = model_form.calibrating_rows(training, judges), training.dataset.n_classes
-    return training.findings.once(
-        "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
-    )
 
 
 def decide(training: Training, spec: TrainSpec, closing: ExitStack, judges: int) -> FinalDecisions:
@@ -267,52 +244,9 @@ def decide(training: Training, spec: TrainSpec, closing: ExitStack, judges: int)
         *reasons,
     )
     return FinalDecisions(
-        ranker=estimator, calibration=_calibration(training, ranking, judges),
+        ranker=estimator, calibration=model_form.calibrate(training, ranking, judges),
         parts=(*within, *beside), figures=figures, reasons=reasons,
     )  # fmt: skip
-
-
-def warnings_of(training: Training, model: Model) -> tuple[str, ...]:
-    """Return what is to be said of a model that is worth nothing on held-out rows."""
-    rows, own = training.holdout.rows, model.validation.get(model.estimator)
-    if own is None or not rows.n_rows:
-        return ()
-    order = np.argsort(-training.dataset.label_counts, kind="stable")[:MOST]
-    usual = measure_ids(rows, np.tile(order, (rows.n_rows, 1))).accuracy
-    if not own.accuracy <= usual < 1:
-        return ()
-    more = "more --time" if training.clock.limited else "more rows or --epochs"
-    first = words(training.dataset.listed).first
-    return (
-        f"held-out {first} {own.accuracy:z.3f} is not above {usual:z.3f}, which the most frequent "
-        f"label reaches: {more} may help, or the features do not tell the labels",
-    )
-
-
-def gain_over_usual(training: Training, model: Model) -> tuple[str, ...]:
-    """Return what the most frequent label reaches by itself, and the gain of the model.
-
-    Linear classifiers say it themselves.
-    """
-    own, data = model.validation.get(model.estimator), training.dataset
-    n = training.holdout.rows.n_rows
-    if own is None or not n or model.linear is not None:
-        return ()
-    usual = float(data.label_counts.max()) / data.n_rows
-    return (gain_text("held-out", words(data.listed).first, own, n, usual),)
-
-
-def lateness(training: Training) -> tuple[str, ...]:
-    """Return what is to be said of a training that took more than its time."""
-    clock = training.whole_clock
-    if clock.seconds is None or clock.elapsed_seconds <= (1 + LATE) * clock.seconds:
-        return ()
-    by_time = sorted(training.stages.took.items(), key=lambda item: -item[1])[:3]
-    stages = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in by_time)
-    return (
-        f"it took {time_text(clock.elapsed_seconds)}, {time_text(clock.seconds)} were allowed: "
-        f"{stages}; some of each stage is not left out, nor are kernels, which are compiled once",
-    )
 
 
 def learn_held_out(training: Training, spec: TrainSpec) -> None:
@@ -341,7 +275,10 @@ def _build_model(
     }  # fmt: skip
     if not model.unhashed:
         arrays = training.backend.arrays()
-    counts, linear, dataset = decided.counts, decided.linear, training.dataset
+    counts: CountWeights | None = decided.find("counts")
+    linear: Linear | None = decided.find("linear")
+    names: NamePairs | None = decided.find("names")
+    dataset = training.dataset
     named, seen = dataset.label_names, dataset.label_counts > 0
     if linear is not None and not (isinstance(linear, LinearWeights) and not linear.valued):
         spec = replace(spec, transform="raw")
@@ -353,10 +290,10 @@ def _build_model(
         validation=decided.figures, labels=dataset.labels, features=dataset.features,
         weights=arrays["weights"], bias=arrays["bias"],
         counts=None if counts is None else counts.drop_wide_lists(), linear=linear,
-        late=decided.late, names=decided.names,
+        late=decided.find("late"), names=names,
         titles=None if named is None else named.titles(dataset.n_classes),
         # What nothing but a name that adds nothing tells is not said.
-        says=None if named is None or decided.names is not None or seen.all()
+        says=None if named is None or names is not None or seen.all()
         else np.where(seen, np.arange(len(seen)), -1).astype(np.int32),
         columns=dataset.columns,
         projection=arrays.get("projection"),
@@ -365,13 +302,16 @@ def _build_model(
     )  # fmt: skip
 
 
-def explain_names(model: Model) -> tuple[str, ...]:
-    """Return why labels that no row has are not said, where their names are given."""
-    if model.says is None:
-        return ()
-    n, beside = np.count_nonzero(model.says < 0), "the model has no counts"
-    why = beside if model.counts is None else "held-out rows gain nothing by them"
-    return (f"names of labels add nothing, since {why}: labels without rows are not said ({n:,})",)
+def held_bytes(arrays: dict[str, NDArray[Any]], rows: RowBlock, model: Model) -> dict[str, int]:
+    """Return the bytes of a run's large arrays, by the ledger's names."""
+    kept = ("weights", "bias")
+    held = (rows.indptr, rows.features, rows.values, rows.classes, rows.importance, rows.places)
+    return {
+        "weights": sum(arrays[name].nbytes for name in kept),
+        "optimizer": sum(a.nbytes for name, a in arrays.items() if name not in kept),
+        "held-out rows": sum(a.nbytes for a in held if a is not None),
+        "names": model.labels.n_bytes + model.features.n_bytes,
+    }
 
 
 def _discount_bias(

@@ -111,6 +111,16 @@ def calibrating_rows(training: Training, judges: int) -> RowBlock:
     return replace(rows, classes=np.where(seen[rows.classes] > 0, rows.classes, np.int32(-1)))
 
 
+def calibrate(
+    training: Training, ranking: Ranking, judges: int, of: object = None
+) -> Calibration:  # fmt: skip
+    """Return how scores of a ranking become probabilities, by the rows that decide."""
+    rows, n_classes = calibrating_rows(training, judges), training.dataset.n_classes
+    return training.findings.once(
+        "calibration", Calibration, lambda: fit_calibration(rows, ranking, n_classes), of=of
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class FormComparison:
     """What forms of a model reach on held-out rows that it has not learnt from."""
@@ -169,15 +179,8 @@ class FormComparison:
 
     def calibrate(self, form: ModelForm) -> Calibration:
         """Return how the scores of a form become probabilities."""
-
-        def fit_calibration_of_form() -> Calibration:
-            rows = calibrating_rows(self.training, self.most_rows)
-            with self.ranking(form, "logsum") as ranking:
-                return fit_calibration(rows, ranking, self.training.dataset.n_classes)
-
-        return self.training.findings.once(
-            "calibration", Calibration, fit_calibration_of_form, of=form
-        )
+        with self.ranking(form, "logsum") as ranking:
+            return calibrate(self.training, ranking, self.most_rows, of=form)
 
     @cached_property
     def rows(self) -> RowBlock:
@@ -223,7 +226,7 @@ class FormComparison:
         if self.counts is None:
             assert hashed is not None, "a model ranks by something"
             return by_hashes(hashed, ranker, transform)
-        scorer = CountScorer(self._counts_of(form), threads)
+        scorer = CountScorer(self.counts_of(form), threads)
         closing.callback(scorer.close)
         found = by_counts(hashed, scorer, transform)
         if self.late is None:
@@ -240,19 +243,11 @@ class FormComparison:
         found: NDArray[np.bool_] = rows >= least_rows
         return found
 
-    def gains(self, form: ModelForm) -> NDArray[np.int64]:
-        """Return how often each gain occurs among the pairs of a form: those that add something."""
-        assert self.counts is not None
-        counts, kept = self._counts_of(form), self.features_to_keep(form.least_rows)
-        found = numbers_of(counts.gains_of(kept))
-        found[-LOWEST] = 0  # the gain 0
-        return found
-
     @cached_property
     def _trained_arrays(self) -> dict[str, NDArray[np.float32]]:
         return self.training.backend.arrays()
 
-    def _counts_of(self, form: ModelForm) -> CountWeights:
+    def counts_of(self, form: ModelForm) -> CountWeights:
         """Return the counts that a form keeps: the gains of other pairs are zero."""
         counts = self.counts
         assert counts is not None
@@ -327,7 +322,10 @@ def _features(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
 def _pairs(judge: FormComparison, form: ModelForm) -> Iterator[ModelForm]:
     if judge.counts is None:
         return
-    gains = judge.gains(form)
+    # How often each gain occurs among the pairs of the form: those that add something.
+    kept = judge.features_to_keep(form.least_rows)
+    gains = numbers_of(judge.counts_of(form).gains_of(kept))
+    gains[-LOWEST] = 0  # the gain 0
     n = int(gains.sum())
     for halving in range(1, MOST_HALVINGS + 1):
         least = nth_largest(gains, max(1, n >> halving))

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,14 +24,15 @@ from streammach.options.figures import EpochFigures, HeldOutMetrics, TrialFigure
 from streammach.options.plan import Plan
 from streammach.options.reported import FigureTable, Reported
 from streammach.options.training import TrainSpec
-from streammach.options.types import Amount, Count, Ranker
+from streammach.options.types import Amount, Count, Ranker, Share
+from streammach.parts.training_record import LOG
 from streammach.system.errors import DiskError, MismatchError, UsageError, clean
 from streammach.system.files.destinations import Destination, not_regular
 from streammach.system.files.reading import read_small
 from streammach.system.files.workplaces import Workplace
 from streammach.system.files.writing import TEMPORARY
 
-MAX_FILE = 256 << 20  # bytes; of 20 million numbers of held-out rows in the settings, too
+MAX_FILE = 256 << 20  # bytes; of logs, and of 20 million numbers of held-out rows in the settings
 MARK = '<meta name="generator" content="streammach">'
 CARD_MARK = "---\nlibrary_name: streammach\n"
 PART_OF_RUN, PARTS = "part", "distributed training"  # what markers of such folders say
@@ -99,6 +100,23 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if found is None and epoch.accuracy is not None and epoch.top_5_accuracy is not None:
             return HeldOutMetrics(epoch.accuracy, epoch.top_5_accuracy)
         return found
+
+
+class StagePoint(msgspec.Struct, frozen=True):
+    """What a stage reached on held-out rows, ``t`` going on from session to session."""
+
+    t: Amount
+    accuracy: Share
+    top_5_accuracy: Share
+    stage: str = "hashed models"
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """What is read from a run's log, in its order."""
+
+    stages: tuple[StagePoint, ...] = ()  # epochs of the hashed models, and what was measured beside
+    held: dict[str, int] = field(default_factory=dict)  # bytes of the run's large arrays
 
 
 class FolderLease:
@@ -290,3 +308,22 @@ def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:
         return plan, None, "nothing is decided yet"
     ends = Checkpoints(folder / CHECKPOINTS, settings.request).ends()
     return plan, settings, f"{max(ends, default=0)} of {settings.training.epochs} epochs are saved"
+
+
+def read_log(folder: Path) -> RunLog:
+    """Return what a run's log says, without lines that say something else, or raise DiskError."""
+    path, before, latest = folder / LOG, 0.0, 0.0
+    stages, held = list[StagePoint](), dict[str, int]()
+    for text in read_small(path, MAX_FILE).splitlines() if path.exists() else ():
+        try:
+            line = msgspec.json.decode(text, type=dict[str, Any])
+            event = line["event"]
+            before = latest if event == "start" else before
+            latest = max(latest, before + line["t"])
+            if event in ("validation", "measured"):
+                stages.append(msgspec.convert(line | {"t": latest}, StagePoint))
+            elif event == "memory":
+                held = {name: n for name, n in line.items() if isinstance(n, int) and n >= 0}
+        except (msgspec.MsgspecError, RecursionError, KeyError, TypeError):
+            continue
+    return RunLog(tuple(stages), held)

@@ -35,14 +35,13 @@ from streammach.training.run import (
     check_request,
     workplace,
 )
-from streammach.training.run_part import COUNT, PartNumber, RunPart
-from streammach.training.warm_start import Start
+from streammach.training.run_part import COUNT, RunPart, RunTraining
 
 SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
 LISTS_ALONE = "It is for lists of labels."
 
 
-def check_training(training: Training, start: Start | None, shard: PartNumber | None) -> None:
+def check_training(training: RunTraining) -> None:
     """Raise UsageError for options that do not go with the rows, the plan or one another."""
     options, config, facts = training.options, training.plan.config, training.dataset.facts
     check_held_out(options)
@@ -56,25 +55,23 @@ def check_training(training: Training, start: Start | None, shard: PartNumber | 
     joint = config.part("joint")
     if options.label_loss == "logistic" and joint is not None and joint.fixed:
         raise UsageError("the joint loss has no sigmoids: --label-loss logistic, --loss joint")
-    if shard is not None:
-        shard.check(training.plan, options)
+    if training.shard is not None:
+        training.shard.check(training.plan, options)
         if training.clock.limited:
             raise UsageError("what a time allows differs from part to part: --time with --part")
-        if start is not None:
+        if training.start is not None:
             raise UsageError("a part starts from no other model: --part")
     needed = not any(part.measure_untrained for part in parts_of_plan(config))
     if options.epochs == 0 and (needed or not config.batching.held_out_rows):
         raise UsageError("at least one epoch is needed: --epochs")
 
 
-def find_kernels(
-    training: Training, shard: PartNumber | None, shards: tuple[RunPart, ...]
-) -> tuple[object, ...]:
+def find_kernels(training: RunTraining) -> tuple[object, ...]:
     """Return what decides which kernels are compiled for a training."""
     options, plan = training.options, training.plan
     return (
-        *kernels(plan.facts, plan.config), shard is None, len(shards) > 0, options.transform,
-        options.hold_out_by, options.validation is None,
+        *kernels(plan.facts, plan.config), training.shard is None, len(training.shards) > 0,
+        options.transform, options.hold_out_by, options.validation is None,
     )  # fmt: skip
 
 
@@ -97,21 +94,21 @@ def compile_kernels(training: Training, needed_kernels: tuple[object, ...]) -> i
     return 0
 
 
-def identify(training: Training, start: Start | None) -> str:
+def identify(training: RunTraining) -> str:
     """Return the digest of all that decides the result: the store, the plan, the options."""
     plan, options = training.plan, msgspec.to_builtins(training.options)
     if (path := training.options.validation) is not None:
         with Dataset.open(path) as held_out:
             options["validation"] = held_out.digest
     decisive = [plan.facts.digest, plan.model, plan.config.decisive, options]
-    if start is not None:
-        decisive.append(start.identity)
+    if training.start is not None:
+        decisive.append(training.start.identity)
     return sha256([encode_json(decisive)])
 
 
-def is_finished(training: Training, shard: PartNumber | None) -> bool:
+def is_finished(training: RunTraining) -> bool:
     """Return whether all is done in the folder already, and gone on with."""
-    if not training.resume or shard is None:
+    if not training.resume or training.shard is None:
         return training.resume and (training.folder / RESULT).exists()
     try:
         return not RunPart.open(training.folder).open_work
@@ -120,9 +117,10 @@ def is_finished(training: Training, shard: PartNumber | None) -> bool:
 
 
 @contextmanager
-def open_folder(training: Training, shard: PartNumber | None) -> Iterator[None]:
+def open_folder(training: RunTraining) -> Iterator[None]:
     """Make and lock the folder, and listen for signals; refuse one that holds something else."""
-    folder, kind = training.folder, "run" if shard is None else PART_OF_RUN
+    folder, shard = training.folder, training.shard
+    kind = "run" if shard is None else PART_OF_RUN
     check_not_begun(folder, resume=training.resume, kind=kind)
     if shard is not None:
         known = (workplace(folder, kind).facts() or {}).get(COUNT, str(shard))
@@ -137,11 +135,11 @@ def open_folder(training: Training, shard: PartNumber | None) -> Iterator[None]:
         yield
 
 
-def begin_folder(training: Training, shard: PartNumber | None, shards: tuple[RunPart, ...]) -> None:
+def begin_folder(training: RunTraining) -> None:
     """Write what a folder holds from its beginning on, if the disk has room for the rest."""
-    folder, plan = training.folder, training.plan
-    kind, number = "run", {}
-    lines = [x for x in plan.ledger if not shards or x.name == "model"]  # no checkpoints of a merge
+    folder, plan, shard = training.folder, training.plan, training.shard
+    kind, number, merged = "run", {}, training.shards
+    lines = [x for x in plan.ledger if not merged or x.name == "model"]  # no checkpoints of a merge
     n_bytes = bytes_in(lines, "disk")
     if shard is not None:
         kind, number = PART_OF_RUN, {COUNT: str(shard)}

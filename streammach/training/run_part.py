@@ -34,6 +34,7 @@ from streammach.training.run import (
     read_settings,
     workplace,
 )
+from streammach.training.warm_start import Start
 
 PART = "part.json"
 COUNT = "part"  # what its marker says of the number
@@ -204,6 +205,15 @@ class RunPart:
             raise MismatchError(what, path=self.path, hint=ALIKE)
 
 
+@dataclass(kw_only=True)
+class RunTraining(Training):
+    """The training of a run: whole, perhaps from a `start`; of a shard; or all shards merged."""
+
+    start: Start | None = None
+    shard: PartNumber | None = None
+    shards: tuple[RunPart, ...] = ()
+
+
 def settings_of(
     folder: str | os.PathLike[str], plan: Plan, options: TrainingOptions
 ) -> RunSettings:
@@ -252,9 +262,9 @@ def in_order(paths: list[str | os.PathLike[str]]) -> list[RunPart]:
     return parts
 
 
-def read_ends(training: Training, shards: tuple[RunPart, ...], n_epochs: int) -> list[RunPosition]:
+def read_ends(training: RunTraining, n_epochs: int) -> list[RunPosition]:
     """Read the weights after so many epochs into a backend; return where each shard was then."""
-    arrays, ends, n = training.backend.arrays(), list[RunPosition](), len(shards)
+    arrays, ends, shards = training.backend.arrays(), list[RunPosition](), training.shards
     for i, shard in enumerate(shards):
         training.check_stop()
         step = shard.checkpoints.ends()[n_epochs]
@@ -263,8 +273,8 @@ def read_ends(training: Training, shards: tuple[RunPart, ...], n_epochs: int) ->
             what = "damaged: its epochs are not those of the first part"
             raise ModelError(what, path=shard.path, hint="Train it again.")
         assert shard.settings is not None, "it is finished"
-        total = shard.settings.training.epochs * n
-        training.report_progress((n_epochs - 1) * n + i + 1, total)
+        total = shard.settings.training.epochs * len(shards)
+        training.report_progress((n_epochs - 1) * len(shards) + i + 1, total)
     return ends
 
 

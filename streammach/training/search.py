@@ -24,10 +24,9 @@ from streammach.store.holdout import held_numbers, masked_rows
 from streammach.system.files.writing import write_atomic
 from streammach.training.loop import prepare_backend
 from streammach.training.run import SETTINGS, RunSettings, read_settings
-from streammach.training.run_part import RunPart
+from streammach.training.run_part import RunTraining
 from streammach.training.time_budget import SEARCH, TimeBudget, open_trials
 from streammach.training.trials import Trial, TrialRunner
-from streammach.training.warm_start import Start
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
 SMOOTHING = {False: 0.1, True: 0.0}  # by dense
@@ -47,15 +46,15 @@ def typical_value(rows: RowBlock, transform: Transform) -> float:
 class Search:
     """Chooses what was left open of a training by short trainings on part of the rows."""
 
-    def __init__(self, training: Training, options: TrainingOptions, budget: TimeBudget) -> None:
-        self._training, self._options = training, options
+    def __init__(self, training: Training, budget: TimeBudget) -> None:
+        self._training, self._options = training, training.options
         self._n_rows, self._rows = training.dataset.n_rows, trial_rows(training)
         self._has_holdout = training.holdout.rows.n_rows > 0
         self._judges = "held-out" if self._has_holdout else "training"
         self._wanted = search_trials(training.plan.facts, training.plan.config)
-        n_open = open_trials(training.plan.facts, training.plan.config, options)
+        n_open = open_trials(training.plan.facts, training.plan.config, training.options)
         self.trials = TrialRunner(training, self._rows, self._wanted, n_open, budget)
-        self.climbs = options.learning_rate is None
+        self.climbs = training.options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:
         """Return the training with everything chosen, and why, in sentences.
@@ -279,15 +278,14 @@ def weigh_rows(rows: RowBlock, dataset: Dataset, options: TrainingOptions) -> Ro
 
 
 def decide_settings(
-    training: Training, budget: TimeBudget, start: Start | None = None,
-    shards: tuple[RunPart, ...] = (),
-) -> tuple[RunSettings, TrialRunner | None]:  # fmt: skip
+    training: RunTraining, budget: TimeBudget
+) -> tuple[RunSettings, TrialRunner | None]:
     """Return what was decided before the first epoch, here or by shards, or decide it now.
 
     Within a limited time its trials are returned, too.
     """
-    if shards:
-        known = shards[0].settings
+    if training.shards:
+        known = training.shards[0].settings
         assert known is not None, "it is finished"
         settings = msgspec.structs.replace(known, request=training.identity)
         write_atomic(training.folder / SETTINGS, to_json(settings))
@@ -296,10 +294,10 @@ def decide_settings(
     training.begin_stage(SEARCH)
     if (before := read_settings(training.folder)) is not None:
         return before, None
-    if start is not None and start.training is not None:
+    if (start := training.start) is not None and start.training is not None:
         spec, why = start.continued_training(training.options), start.reasons(training.excluded)
         return write_settings(training, spec, trials=(), reasons=why), None
-    search, epochs, rows = Search(training, training.options, budget), 0, 0
+    search, epochs, rows = Search(training, budget), 0, 0
     parts = parts_of_plan(training.plan.config)
     untrained = [part.measure_untrained for part in parts if part.measure_untrained]
     held_out = training.holdout.rows.n_rows > 0

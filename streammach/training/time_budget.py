@@ -27,7 +27,7 @@ from streammach.planning.cost import EPOCHS as PLANNED_EPOCHS
 from streammach.planning.speed import known_speed
 from streammach.system.clock import Clock
 from streammach.system.stages import Stages
-from streammach.training.run_part import PartNumber, RunPart
+from streammach.training.run_part import RunTraining
 
 HELD_OUT, ALONE = "held-out rows", "model of counts"
 SEARCH, EPOCHS, RANKING, CALIBRATION = "search", "epochs", "ranking", "calibration"
@@ -77,17 +77,16 @@ def timetable(
     return found | {LEARNING: 0.0, WRITING: CLOSING}
 
 
-def expect_stages(
-    plan: Plan, options: TrainingOptions, shard: PartNumber | None, shards: tuple[RunPart, ...]
-) -> dict[str, float]:
+def expect_stages(training: RunTraining) -> dict[str, float]:
     """Return the seconds of each stage in their order, of those too that may not come."""
-    seconds = timetable(plan.facts, plan.config, options, speed=known_speed())
-    if shard is not None:
-        first, last = shard.repetitions(plan.n_repetitions)
+    plan = training.plan
+    seconds = timetable(plan.facts, plan.config, training.options, speed=known_speed())
+    if training.shard is not None:
+        first, last = training.shard.repetitions(plan.n_repetitions)
         seconds = dict(list(seconds.items())[: list(seconds).index(EPOCHS) + 1])
         seconds[EPOCHS] *= (last - first) / plan.n_repetitions
-    elif shards:  # they are read
-        settings = shards[0].settings
+    elif training.shards:  # they are read
+        settings = training.shards[0].settings
         assert settings is not None, "it is finished"
         table = 4 * plan.config.weight_rows * plan.config.shape.n_columns
         seconds[EPOCHS] = settings.training.epochs * BYTE * table

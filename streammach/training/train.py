@@ -48,6 +48,7 @@ from streammach.training.run_part import (
     PartFacts,
     PartNumber,
     RunPart,
+    RunTraining,
     settings_of,
     with_text_options,
 )
@@ -61,20 +62,15 @@ from streammach.training.time_budget import (
     TimeBudget,
     expect_stages,
 )
-from streammach.training.warm_start import OLD_SHARE, Start
+from streammach.training.warm_start import OLD_SHARE
 
 
 def train_in_folder(
-    training: Training, data: Dataset | str | os.PathLike[str], *, start: Start | None = None,
-    shard: PartNumber | None = None, settings: str | os.PathLike[str] | None = None,
-    shards: tuple[RunPart, ...] = (),
+    training: RunTraining, data: Dataset | str | os.PathLike[str],
+    settings: str | os.PathLike[str] | None = None,
 ) -> None:  # fmt: skip
-    """Train in a folder, unless that is done there already.
-
-    From a `start`, if there is one; or a `shard`, perhaps by the `settings` of another one; or all
-    `shards` are merged.
-    """
-    plan = training.plan
+    """Train in a folder, unless all is done there; a shard perhaps by the settings of another."""
+    plan, shard = training.plan, training.shard
     with ExitStack() as opened:
         if not isinstance(data, Dataset):
             data = LabelFacts().view(opened.enter_context(Dataset.open(data)))
@@ -82,53 +78,51 @@ def train_in_folder(
         if plan.elsewhere or data.digest != plan.facts.digest:
             what = "the plan was made for another store, machine, or weights or names of classes"
             raise MismatchError(what, path=data.path)
-        finished, compiling, other = is_finished(training, shard), 0, None
-        kernels = find_kernels(training, shard, shards)
+        finished, compiling, other = is_finished(training), 0, None
+        kernels = find_kernels(training)
         if not finished:
-            check_training(training, start, shard)
+            check_training(training)
             other = None if settings is None else settings_of(settings, plan, training.options)
             compiling = compile_kernels(training, kernels)
-        training.identity = identify(training, start)
-        opened.enter_context(open_folder(training, shard))
+        training.identity = identify(training)
+        opened.enter_context(open_folder(training))
         if finished:  # perhaps killed before these were gone
             remove_folder(training.folder / CHECKPOINTS / ("" if shard is None else KEPT))
             return
-        begin_folder(training, shard, shards)
+        begin_folder(training)
         training.began = time.monotonic()
         training.log("start", plan=PLAN)
-        expected = expect_stages(plan, training.options, shard, shards)
+        expected = expect_stages(training)
         stages = Stages(training.report_stage, expected, clock=training.clock)
         training.stages = opened.enter_context(stages)
         if shard is None:
-            _train_run(training, start, shards, plan.projected_bytes + compiling)
+            _train_run(training, plan.projected_bytes + compiling)
         else:
             _train_shard(training, shard, other)
         if not training.resume and not training.clock.limited:  # all stages were gone through
             remember_compiled_work(*kernels)
 
 
-def _train_run(
-    training: Training, start: Start | None, shards: tuple[RunPart, ...], projected_bytes: int
-) -> None:
+def _train_run(training: RunTraining, projected_bytes: int) -> None:
     """Go through the stages of a run, or of a merge, one after another while there is time."""
     unhashed = training.plan.model.unhashed
-    with _rows_and_backend(training, training.plan, start):
+    with _rows_and_backend(training, training.plan):
         budget = TimeBudget(training.plan, training.options, training.clock, training.stages)
         # What ranks without hashed models. It is let go below: no name may stay for it.
         training.clock = budget.first
         if training.known is None or unhashed:
-            _fit_first(training, shards)
+            _fit_first(training)
         if training.first is not None:
             budget.take(training.first)
         if unhashed or (training.first and not budget.hashed_fits()):
             finish(training, budget, None, RunPosition(), projected_bytes)
             return
         try:
-            if training.first is not None and not shards:
+            if training.first is not None and not training.shards:
                 _save_first_model(training)
             training.forget_first()
             # The search for what was left open.
-            settings, trials = decide_settings(training, budget, start, shards)
+            settings, trials = decide_settings(training, budget)
         except KeyboardInterrupt:
             if not training.ends_early or not (training.first or training.saved):
                 raise
@@ -140,10 +134,7 @@ def _train_run(
         # The epochs, and back to the best one. What reads the rows takes no memory behind it.
         training.clock = budget.epochs
         training.begin_stage(EPOCHS)
-        epochs = Epochs(
-            training, settings.training, rows=settings.epoch_rows, start=start,
-            trials=trials, shards=shards,
-        )  # fmt: skip
+        epochs = Epochs(training, settings.training, rows=settings.epoch_rows, trials=trials)
         state = epochs.run()
         epochs.return_to_best()
         spec, position = epochs.spec, epochs.progress
@@ -151,7 +142,7 @@ def _train_run(
         training.finishing = True
         # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes
         # on from a model counts now, since that takes little.
-        _fit_first(training, shards)
+        _fit_first(training)
         if training.first is not None and not position.history:
             finish(training, budget, None, RunPosition(), projected_bytes)
         else:
@@ -159,7 +150,7 @@ def _train_run(
         training.call("on_fit_end", state)
 
 
-def _train_shard(training: Training, number: PartNumber, other: RunSettings | None) -> None:
+def _train_shard(training: RunTraining, number: PartNumber, other: RunSettings | None) -> None:
     """Decide what is not decided yet, by `other` settings if they are known; train all epochs."""
     folder, plan = training.folder, training.plan
     facts = PartFacts(
@@ -185,7 +176,7 @@ def _train_shard(training: Training, number: PartNumber, other: RunSettings | No
             training.forget_first()
     with _rows_and_backend(training, number.plan(plan)):
         training.begin_stage(EPOCHS)
-        epochs = Epochs(training, settings.training, of_shard=True)
+        epochs = Epochs(training, settings.training)
         state = epochs.run()
         if epochs.progress.epoch < settings.training.epochs:
             why = f"{epochs.progress.epoch} ({epochs.progress.stopped})"
@@ -199,7 +190,7 @@ def _train_shard(training: Training, number: PartNumber, other: RunSettings | No
 
 
 @contextmanager
-def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None) -> Iterator[None]:
+def _rows_and_backend(training: RunTraining, plan: Plan) -> Iterator[None]:
     """Hold rows out and open a backend for a plan; give back what it has in the end."""
     training.plan, training.clock, stages = plan, training.whole_clock, training.stages
     data, options, place = training.dataset, training.options, plan.config.placement
@@ -209,12 +200,13 @@ def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None
         training.folder / CHECKPOINTS / KEPT, training.identity,
         lasting=training.lasting and not training.clock.limited,
     )  # fmt: skip
-    goes_on = start is not None and start.training is not None
-    looking = training.clock.share(LOOKING_SHARE)
-    among = start.judges if start is not None and goes_on else None
+    start = training.start
+    if start is not None and start.training is None:  # all is chosen anew
+        start = None
+    looking, among = training.clock.share(LOOKING_SHARE), None if start is None else start.judges
     holdout = hold_out(data, plan.config.batching, options, among, looking)
     training.excluded = holdout.mask
-    if start is not None and goes_on:
+    if start is not None:
         training.known, training.n_known, training.new = start.model, start.n_known, start.new
         training.excluded = left_out(start.new, holdout.mask, OLD_SHARE)
     training.holdout = replace(holdout, rows=weigh_rows(holdout.rows, data, options))
@@ -229,11 +221,11 @@ def _rows_and_backend(training: Training, plan: Plan, start: Start | None = None
         yield
 
 
-def _fit_first(training: Training, shards: tuple[RunPart, ...] = ()) -> None:
+def _fit_first(training: RunTraining) -> None:
     """Fit what ranks without hashed models, or read it: a merge from its first shard."""
     folder, identity = training.folder, training.identity
-    if shards:
-        folder, identity = shards[0].path, shards[0].facts.request
+    if training.shards:
+        folder, identity = training.shards[0].path, training.shards[0].facts.request
     for part in parts_of_plan(training.plan.config):
         if part.fit_first is not None:
             place = folder / CHECKPOINTS / part.name

@@ -16,15 +16,13 @@ from streammach.conversion.memory_rows import IteratorRows, MemoryRows, collect_
 from streammach.conversion.merged_rows import merge_equal_rows
 from streammach.inputs.bad_rows import BadRows, skipping
 from streammach.inputs.label_names import NamesOfLabels
-from streammach.inputs.source_options import TableOptions, several
+from streammach.inputs.source_options import TableOptions
 from streammach.inputs.tables.memory_objects import is_pair, rows_in_turn
 from streammach.options.annotated import check_options
 from streammach.options.plan import Plan
 from streammach.options.recipe import Recipe
 from streammach.options.training import TrainingOptions
-from streammach.parts.training_record import Training
-from streammach.planning.candidates import MAX_HELD_OUT_ROWS
-from streammach.planning.choose import plan
+from streammach.planning.choose import plan, rows_held_out
 from streammach.planning.constraints import Constraints
 from streammach.rows.names import Label
 from streammach.store.class_weights import ClassWeights
@@ -39,14 +37,13 @@ from streammach.system.processes import StopSignals
 from streammach.system.progress import ProgressBar, Wanted, watched
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.run import FolderLease, Run
-from streammach.training.run_part import PartNumber, RunPart, in_order
+from streammach.training.run_part import PartNumber, RunPart, RunTraining, in_order
 from streammach.training.train import train_in_folder
 from streammach.training.warm_start import Start
 
 CHECKPOINT_MINUTES = 10.0
 OF_TRAINING = {field.name for field in fields(TrainingOptions)}
 OF_TABLE = {field.name for field in fields(TableOptions)} - {"label", "label_names"}
-OF_COLUMNS = {"text", "category", "number", "date", "names"}
 
 
 class Trainer:
@@ -77,11 +74,10 @@ class Trainer:
         clock: Clock | None = None, start: Start | None = None, stop: StopSignals | None = None,
     ) -> None:  # fmt: skip
         check_options(Trainer.__init__.__annotations__, locals())
-        self._start, self._stop = start, stop
+        self._start, self._stop, self._clock = start, stop, clock
         self.plan, self.options = plan, options or TrainingOptions()
         if start is not None:
             start.check(vars(self.options))
-        self._clock = clock
         self._callbacks = tuple((EarlyStopping(),) if callbacks is None else callbacks)
         self._checkpoint_seconds = checkpoint_minutes * 60
 
@@ -122,10 +118,8 @@ class Trainer:
             raise UsageError("a run in a temporary folder cannot be gone on with: out, resume")
         with ExitStack() as lease:
             folder = lease.enter_context(temporary_folder()) if out is None else out
-            training = replace(self._training(folder, resume=resume), lasting=out is not None)
-            if out is None and self._stop is None:
-                training.stop = StopSignals(raises=True)
-            train_in_folder(training, data, start=self._start)
+            training = self._training(folder, resume=resume, lasting=out is not None)
+            train_in_folder(training, data)
             training.call("on_run_end", run := Run.open(folder))
             return replace(run, kept=FolderLease(lease.pop_all()) if out is None else None)
 
@@ -160,17 +154,15 @@ class Trainer:
             As for :meth:`fit`.
         """
         check_options(Trainer.fit_part.__annotations__, locals())
-        train_in_folder(
-            self._training(out, resume=resume), data, start=self._start, shard=PartNumber(*part),
-            settings=settings,
-        )  # fmt: skip
+        train_in_folder(self._training(out, resume=resume, shard=PartNumber(*part)), data, settings)
         return RunPart.open(out)
 
-    def _training(self, folder: str | os.PathLike[str], *, resume: bool = False) -> Training:
-        return Training(
-            plan=self.plan, options=self.options, folder=Path(folder), resume=resume,
+    def _training(self, folder: str | os.PathLike[str], **facts: Any) -> RunTraining:
+        stop = self._stop or StopSignals(raises=not facts.get("lasting", True))
+        return RunTraining(
+            plan=self.plan, options=self.options, folder=Path(folder), start=self._start,
             callbacks=self._callbacks, checkpoint_seconds=self._checkpoint_seconds,
-            clock=self._clock or Clock(), stop=self._stop or StopSignals(),
+            clock=self._clock or Clock(), stop=stop, **facts,
         )  # fmt: skip
 
 
@@ -215,14 +207,12 @@ def merge(
     """
     check_options(merge.__annotations__, locals())
     shards = in_order(list(parts))
-    first = shards[0]
-    options = first.facts.options
+    first, options = shards[0], shards[0].facts.options
     if validation is not None:
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
-    store = locate(first.facts.store) if data is None else data
-    training = trainer._training(run, resume=resume)
-    train_in_folder(training, store, shards=tuple(shards))
+    training = trainer._training(run, resume=resume, shards=tuple(shards))
+    train_in_folder(training, locate(first.facts.store) if data is None else data)
     training.call("on_run_end", made := Run.open(run))
     return made
 
@@ -316,16 +306,13 @@ def train(
         As for a training.
     """
     check_options(train.__annotations__, locals())
-    columns_said: dict[str, Any] = {
-        name: several(options.pop(name)) if name in OF_COLUMNS else options.pop(name)
-        for name in OF_TABLE & options.keys()
-    }
+    columns_said = {name: options.pop(name) for name in OF_TABLE & options.keys()}
     if isinstance(y, str) and names_column(label_names):
         columns_said["label_names"], label_names = label_names, None
     table, bad_rows = TableOptions(**columns_said), BadRows(skip=skipping(on_bad_row, None))
     data: MemoryRows | IteratorRows
-    beside = {"y": None if isinstance(y, str) else y, "sample_weight": sample_weight}
-    beside["columns"] = columns
+    own_labels = None if isinstance(y, str) else y
+    beside = {"y": own_labels, "sample_weight": sample_weight, "columns": columns}
     items = rows_in_turn(X, whole=any(value is not None for value in beside.values()))
     if items is not None:
         data = iterator_rows(items, type_name(X), y, table, skip=bad_rows.skip, more=beside)
@@ -333,13 +320,10 @@ def train(
         data = collect_rows(X, y, sample_weight, columns=columns, options=table, bad_rows=bad_rows)
     facts = LabelFacts(weights=class_weight, names=label_names, language=label_language)
     known = {*OF_TABLE, *signature(train).parameters} - {"X", "y", "options"}
-    with ExitStack() as closing:
+    with ExitStack() as opened:
         if validation is not None:
-            alone = not (is_pair(validation) or isinstance(validation, str | os.PathLike))
-            if isinstance(y, str) and alone:
-                validation = (validation, y)
-            options["validation"], n = _validation(validation, memory, closing, table, data.recipe)
-            options["held_out_rows"] = options.get("held_out_rows") or n
+            options["validation"] = path = _store(validation, y, memory, opened, table, data.recipe)
+            options["held_out_rows"] = options.get("held_out_rows") or rows_held_out(path)
         return train_rows(
             replace(data, label_facts=facts), {"seed": seed, "memory": memory, **options},
             out=out, callbacks=callbacks, progress=progress, resume=resume,
@@ -357,10 +341,9 @@ def train_rows(
 
     `options` were given to a function, which has the `known` ones, too.
     """
-    training = {name: options[name] for name in OF_TRAINING & options.keys()}
     of_plan = {name: options[name] for name in options.keys() - OF_TRAINING | {"seed"}}
     constraints = Constraints.of(of_plan, function, {*OF_TRAINING, *known})
-    wanted = TrainingOptions(**training)
+    wanted = TrainingOptions(**{name: options[name] for name in OF_TRAINING & options.keys()})
     clock, data = Clock(constraints.seconds), merge_equal_rows(replace(data, seed=constraints.seed))
     with ExitStack() as closing:
         progress = watched() if progress is None else progress
@@ -399,23 +382,19 @@ def bytes_of(memory: str | int | None) -> int:
     return training_budget(None, memory_limit()).n_bytes if memory is None else parse_size(memory)
 
 
-def _validation(
-    rows: Any, memory: str | int | None, closing: ExitStack, options: TableOptions,
+def _store(
+    rows: Any, y: Any, memory: str | int | None, closing: ExitStack, options: TableOptions,
     recipe: Recipe | None,
-) -> tuple[str, int]:  # fmt: skip
+) -> str:  # fmt: skip
+    """Return the path of a store of held-out rows; a temporary one, where they are in memory."""
     if isinstance(rows, str | os.PathLike):
-        return os.fspath(rows), rows_held_out(rows)
+        return os.fspath(rows)
+    if isinstance(y, str) and not is_pair(rows):
+        rows = (rows, y)
     if not is_pair(rows):
         hint = "Give a pair of both, or the path of a store; a table where y is a column."
         what = f"{type_name(rows)} is no pair of rows and labels, and no path: validation"
         raise UsageError(what, hint=hint)
     data = replace(collect_rows(rows[0], rows[1], options=options, recipe=recipe), weights=None)
     folder = closing.enter_context(temporary_folder())
-    dataset = closing.enter_context(data.write_store(folder, bytes_of(memory)))
-    return os.fspath(dataset.path), rows_held_out(dataset.path)
-
-
-def rows_held_out(path: str | os.PathLike[str]) -> int:
-    """Return how many rows of a store of held-out rows are used, if they fit."""
-    with Dataset.open(path) as dataset:
-        return min(dataset.n_rows, MAX_HELD_OUT_ROWS)
+    return os.fspath(closing.enter_context(data.write_store(folder, bytes_of(memory))).path)

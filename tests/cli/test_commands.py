@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streammach.cli.main import COMMANDS, find_frontends, main
-from streammach.options.formats import MODEL_FORMAT, STORE_FORMAT
+from streammach.options.types import MODEL_FORMAT, STORE_FORMAT
 from streammach.prediction.output import TsvOutput
 from tests.cli.conftest import BUDGET
 

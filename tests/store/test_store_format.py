@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import zarr
 
 from streammach.conversion.convert import convert
-from streammach.options.formats import STORE_FORMAT
+from streammach.options.types import STORE_FORMAT
 from streammach.store.root import OF_LISTS, Root
 from streammach.store.stored_arrays import CHUNK, SHARD_CHUNKS, shuffle_of
 from streammach.store.writer import ARRAY_ENCODING, _encode, array_of, group_of

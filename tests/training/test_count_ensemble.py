@@ -118,13 +118,13 @@ def test_of_more_pairs_than_planned_those_are_kept_that_add_most(stores, tiny, m
 
 def test_probabilities_are_calibrated_on_rows_that_were_not_counted(stores, tiny, monkeypatch):
     data, _ = stores
-    real, seen = finalize.fit_calibration, []
+    real, seen = finalize.model_form.fit_calibration, []
 
     def watched(rows, ranking, n_classes):
         seen.append(ranking(rows, 5)[1])
         return real(rows, ranking, n_classes)
 
-    monkeypatch.setattr(finalize, "fit_calibration", watched)
+    monkeypatch.setattr(finalize.model_form, "fit_calibration", watched)
     plan = narrow(data)
     run = fit(data, tiny.folder / "run", plan, **FIXED, last_passes=0)
     held = held_out(data, plan)

@@ -76,7 +76,9 @@ def test_noise_does_not_choose_the_slower_loss(data, plan, monkeypatch):
 
     monkeypatch.setattr(TrialRunner, "run", tried)
     held = type("Held", (), {"rows": data.rows(0, 100)})
-    search = Search(training_of(data, plan, held), TrainingOptions(transform="raw"), None)
+    training = training_of(data, plan, held)
+    training.options = TrainingOptions(transform="raw")
+    search = Search(training, None)
     assert search.choose()[0].loss == "independent"
     reached["joint"] = 0.6
     assert search.choose()[0].loss == "joint"

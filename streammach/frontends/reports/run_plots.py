@@ -12,8 +12,7 @@ from streammach.options.byte_lines import Line
 from streammach.options.figures import ONE_LABEL, EpochFigures, Words, words
 from streammach.options.plan import Plan
 from streammach.system.machine import size_text, time_text
-from streammach.training.events import StagePoint, read_log
-from streammach.training.run import Result, Run
+from streammach.training.run import Result, Run, StagePoint, read_log
 
 GB = 1e9
 SEEN = 0.02  # of the sum: the least that a bar is drawn for

@@ -26,7 +26,7 @@ from streammach.parts.training_record import LOG
 from streammach.prediction.diagnose import QueryTime, query_time
 from streammach.prediction.metrics import RowGroup
 from streammach.system.machine import size_text
-from streammach.training.events import RunLog, read_log
+from streammach.training.run import RunLog, read_log
 from tests.frontends.reports.reading import Reader
 
 

@@ -95,31 +95,22 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
     weights, repetitions and pairs that are not given are chosen so that the files fit: int4 weights
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
-    from streammach.model.document import disk_bytes, folder_of, not_a_model
-    from streammach.model.model import Model
-    from streammach.model.size import size_in_file  # compiled code loads on demand
-    from streammach.training.derived import smaller
+    from streammach.model.document import disk_bytes
+    from streammach.model.size import size_in_file
+    from streammach.training.derived import make_smaller  # compiled code loads on demand
     from streammach.training.model_form import kept_text
 
-    out, on, room = options.out, options.on, options.room
-    stores = [path for path in (options.store, on) if path is not None]
-    Destination(out, not_a_model, force=options.force, inputs=[folder_of(run), *stores])
-    projected = _check_memory(run, room, on)
+    out, on = options.out, options.on
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}
     if on is not None:
         stages |= dict.fromkeys(NAMES, 5.0)
     with ProgressBar(progress, UNITS, stages) as shown:
         shown("open", 0, 0)
-        whole = Model.load(run)
-        shown("shrink", 0, 0)
-        small = smaller(
-            whole, run, size=options.size, weights=options.weights, store=options.store,
-            repetitions=options.repetitions, pairs=options.pairs, min_count=options.min_count,
-        )  # fmt: skip
+        made = make_smaller(run, **keywords_of(options), progress=shown)
         shown("write", 0, 0)
-        small.save(out, force=options.force)
-        found = _evaluate_models((whole, small), on, room, shown)
-    peak = peak_of(projected)
+        made.model.save(out, force=options.force)
+        found = _evaluate_models((made.before, made.model), on, options.room, shown)
+    small, peak = made.model, peak_of(made.projected_bytes)
     sizes = disk_bytes(out), disk_bytes(run), size_in_file(out).n_bytes
     if as_json:
         say_json({
@@ -127,25 +118,14 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
             "bytes_in_memory": sizes[2], "weights": small.stored or "float32",
             "repetitions": small.spec.n_repetitions, "pairs": small.n_pairs,
             "features": small.spec.n_features,
-            **found, "projected_bytes": projected, "peak_bytes": peak,
+            **found, "projected_bytes": made.projected_bytes, "peak_bytes": peak,
         })  # fmt: skip
         return
     say(
         f"{short_path(out)}: {size_text(sizes[0])} of {size_text(sizes[1])}, "
-        f"{size_text(sizes[2])} in memory; {kept_text(small, whole)}"
+        f"{size_text(sizes[2])} in memory; {kept_text(small, made.before)}"
     )
     _say_comparison(found, on)
-
-
-def _check_memory(run: Path, room: Resources, on: Path | None = None) -> int:
-    """Return the bytes of the work, which fits the memory."""
-    from streammach.model.calibration import CANDIDATES
-    from streammach.model.size import size_in_file  # loads on demand
-    from streammach.prediction.room import changing_bytes, room_before
-
-    if on is None:
-        return changing_bytes(size_in_file(run), room.memory)
-    return room_before(run, "change", on, CANDIDATES, **keywords_of(room)).projected_bytes
 
 
 @command("streammach add runs/odp new.vw --out more --on test.zarr", cached=True,
@@ -211,7 +191,9 @@ def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -
     """
     from streammach.model.document import folder_of, not_a_model
     from streammach.model.label_changes import LabelChanges, entitle, rename
-    from streammach.model.model import Model  # compiled code loads on demand
+    from streammach.model.model import Model
+    from streammach.model.size import size_in_file
+    from streammach.prediction.room import changing_bytes  # compiled code loads on demand
 
     ways = {"renamed": (rename, options.rename), "titles": (entitle, options.vocabulary)}
     out, memory = options.out, options.room.memory
@@ -219,7 +201,7 @@ def labels(*, run: Path, options: LabelsOptions, progress: str, as_json: bool) -
     if not files:
         raise UsageError("nothing is to be changed: --rename, --vocabulary")
     Destination(out, not_a_model, force=options.force, inputs=[folder_of(run), *files])
-    projected, room = _check_memory(run, options.room), budget(memory).most
+    projected, room = changing_bytes(size_in_file(run), memory), budget(memory).most
     with ProgressBar(progress, {}, {"open": 0.5, "write": 1.0}) as shown:
         shown("open", 0, 0)
         model, done = Model.load(run), LabelChanges()

@@ -28,7 +28,14 @@ from streammach.options.annotated import check_options
 from streammach.prediction.inputs import InputCounts, InputLabels, Room, rows_of
 from streammach.prediction.new_classes import MEANS_BYTES, new_classes, new_rows
 from streammach.prediction.ranked_rows import lists_of_labels
-from streammach.prediction.room import Input, Task, changing_bytes, device_for, room_for
+from streammach.prediction.room import (
+    Input,
+    Task,
+    changing_bytes,
+    device_for,
+    room_before,
+    room_for,
+)
 from streammach.rows.block import RowBlock
 from streammach.store.dataset import Dataset
 from streammach.store.label_facts import LabelFacts
@@ -44,6 +51,18 @@ from streammach.training.run import Run
 ROW_BYTES = 4 << 20  # of rows of new classes, at least
 MOST_PAIRS = 1 << 22  # of names of new classes
 CLASSES = 1  # of a row that are asked for: its rows are not ranked
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedModel:
+    """A model that was made of another one; one with more classes, and what they were made of."""
+
+    before: Model  # the model as it was
+    model: Model
+    n_rows: int = 0  # n_rows, left_out: rows with a new label, which were used, and the others
+    left_out: int = 0
+    unknown_values: int = 0  # values left out because the model does not know their feature
+    projected_bytes: int  # bytes that this was said to take
 
 
 def shrink(
@@ -80,31 +99,41 @@ def shrink(
         If files cannot be read or written.
     """
     check_options(shrink.__annotations__, locals())
-    inputs = [folder_of(run), *([] if store is None else [locate(store)])]
-    Destination(Path(out), not_a_model, force=force, inputs=inputs)
-    changing_bytes(size_in_file(run), memory)  # refuses what does not fit
-    small = smaller(
-        Model.load(run), Path(run), size=size, weights=weights, repetitions=repetitions,
-        pairs=pairs, min_count=min_count, store=store,
+    found = make_smaller(
+        run, out, size=size, weights=weights, repetitions=repetitions, pairs=pairs,
+        min_count=min_count, store=store, memory=memory, force=force,
     )  # fmt: skip
-    small.save(out, force=force)
-    return small
+    found.model.save(out, force=force)
+    return found.model
 
 
-def smaller(
-    model: Model, run: Path, *, size: str | int | None = None, weights: Width | None = None,
-    repetitions: int | None = None, pairs: int | None = None, min_count: int | None = None,
-    store: str | os.PathLike[str] | None = None,
-) -> Model:  # fmt: skip
-    """Return a smaller model, not written yet, or raise UsageError, BudgetError or StoreError."""
+def make_smaller(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], *, size: str | int | None,
+    weights: Width | None, repetitions: int | None, pairs: int | None, min_count: int | None,
+    store: str | os.PathLike[str] | None, memory: str | int | None, force: bool,
+    threads: int | None = None, on: Path | None = None, progress: Told | None = None,
+) -> DerivedModel:  # fmt: skip
+    """Return a smaller model, not written yet; with `on` both will be measured on these rows."""
+    inputs = [folder_of(run), *(locate(path) for path in (store, on) if path is not None)]
+    Destination(Path(out), not_a_model, force=force, inputs=inputs)
+    if on is None:
+        projected = changing_bytes(size_in_file(run), memory)
+    else:
+        room = room_before(run, "change", on, CANDIDATES, memory=memory, threads=threads)
+        projected = room.projected_bytes
+    model = whole = Model.load(run)
+    if progress is not None:
+        progress("shrink", 0, 0)
     if min_count is not None:
-        model = _frequent(model, run, store, min_count)
+        model = _frequent(model, Path(run), store, min_count)
     if size is not None:
-        return shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
-    known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
-    most = model.spec.n_repetitions if repetitions is None else repetitions
-    kept = model.n_pairs if pairs is None else pairs
-    return made_smaller(model, Size(weights or known[0], most, kept))
+        small = shrink_to(model, parse_size(size), ShrinkTarget(weights, repetitions, pairs))
+    else:
+        known = [stored for stored in types_of(model) if model.dense or stored in LEVELS]
+        most = model.spec.n_repetitions if repetitions is None else repetitions
+        kept = model.n_pairs if pairs is None else pairs
+        small = made_smaller(model, Size(weights or known[0], most, kept))
+    return DerivedModel(before=whole, model=small, projected_bytes=projected)
 
 
 def _frequent(
@@ -128,18 +157,6 @@ def _store_of(run: Path) -> Path:
         what = "--min-count needs the training store: --store STORE"
         raise UsageError(what, path=run)
     return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtendedModel:
-    """A model with more classes, and what they were made of."""
-
-    before: Model  # the model as it was
-    model: Model
-    n_rows: int = 0  # n_rows, left_out: rows with a new label, which were used, and the others
-    left_out: int = 0
-    unknown_values: int = 0  # values left out because the model does not know their feature
-    projected_bytes: int  # bytes that this was said to take
 
 
 def add(
@@ -201,7 +218,7 @@ def add_classes(
     out: str | os.PathLike[str] | None = None, *, options: SourceOptions = GUESSED,
     memory: str | int | None = None, threads: int | None = None, force: bool = False,
     facts: LabelFacts, on: Path | None = None, progress: Told | None = None,
-) -> ExtendedModel:  # fmt: skip
+) -> DerivedModel:  # fmt: skip
     """Return a model with more classes, not written yet, and what they were made of."""
     path, threads = None if rows is None else locate(rows), threads or cores()
     if path is None and facts.names is None:
@@ -213,7 +230,7 @@ def add_classes(
     check_open(held.spec)
     room, left = _room(held, path, on, options, memory, threads)
     model = Model.load(run)
-    found = ExtendedModel(before=model, model=model, projected_bytes=room.projected_bytes)
+    found = DerivedModel(before=model, model=model, projected_bytes=room.projected_bytes)
     if path is not None:
         found = _add_rows(found, path, options, room, left, threads, progress)
         if on is None:
@@ -222,9 +239,9 @@ def add_classes(
 
 
 def _add_rows(
-    whole: ExtendedModel, path: Path, options: SourceOptions, room: Room, left: int, threads: int,
+    whole: DerivedModel, path: Path, options: SourceOptions, room: Room, left: int, threads: int,
     progress: Told | None,
-) -> ExtendedModel:  # fmt: skip
+) -> DerivedModel:  # fmt: skip
     """Add classes of rows, of which so many bytes are held."""
     model, seen, met = whole.model, InputCounts(), InputLabels()
     tell = progress or (lambda stage, done, total: None)
@@ -258,7 +275,7 @@ def _add_rows(
     )  # fmt: skip
 
 
-def _add_names(found: ExtendedModel, names: NamesOfLabels, language: str | None) -> ExtendedModel:
+def _add_names(found: DerivedModel, names: NamesOfLabels, language: str | None) -> DerivedModel:
     """Let new labels have names, and add those that have nothing else; UsageError if none can."""
     given, before, spec = read_label_names(names, language), found.model, found.model.spec
     if before.names is None or before.counts is None or before.titles is None:

@@ -33,7 +33,7 @@ from streammach.system.files.folders import remove_folder
 from streammach.system.files.writing import write_atomic
 from streammach.system.linux import peak_bytes
 from streammach.training import model_form
-from streammach.training.loop import open_reader, train_epoch
+from streammach.training.loop import START, open_reader, train_epoch
 from streammach.training.model_remarks import (
     compare_with_former,
     explain_names,
@@ -42,6 +42,7 @@ from streammach.training.model_remarks import (
     warnings_of,
 )
 from streammach.training.run import CHECKPOINTS, RESULT, Result
+from streammach.training.run_part import RunTraining
 from streammach.training.search import write_settings
 from streammach.training.time_budget import (
     CALIBRATION,
@@ -54,8 +55,8 @@ from streammach.training.time_budget import (
 
 
 def finish(
-    training: Training, budget: TimeBudget, spec: TrainSpec | None, at: RunPosition,
-    projected_bytes: int,
+    training: RunTraining, budget: TimeBudget, spec: TrainSpec | None = None,
+    at: RunPosition = START,
 ) -> None:  # fmt: skip
     """Make the model, without hashed ones where there is no training; save what was measured."""
     shape, folder = training.plan.model, training.folder
@@ -92,7 +93,7 @@ def finish(
         stopped=at.stopped, estimator=model.estimator, reasons=reasons,
         validation=model.validation, seconds=training.stages.seconds,
         stages={name: round(seconds, 3) for name, seconds in training.stages.took.items()},
-        projected_bytes=projected_bytes, peak_bytes=peak_bytes(),
+        projected_bytes=training.projected_bytes, peak_bytes=peak_bytes(),
         device_projected_bytes=training.plan.device_buffer_bytes,
         device_peak_bytes=training.backend.device_bytes()[0], warnings=said,
     )  # fmt: skip

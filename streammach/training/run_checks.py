@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
@@ -13,20 +15,23 @@ from streammach.options.documents import encode_json, to_json
 from streammach.options.training import PROPENSITY
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
-from streammach.planning.ledger import kernels
+from streammach.planning.ledger import kernels as kernels_of_plan
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import check_held_out
+from streammach.store.label_facts import LabelFacts
 from streammach.system.errors import BudgetError, MismatchError, StreammachError, UsageError, clean
-from streammach.system.files.folders import check_ours, lock_file, make_folder
+from streammach.system.files.folders import check_ours, lock_file, make_folder, remove_folder
 from streammach.system.files.reading import check_free, sha256
 from streammach.system.files.workplaces import LOCK
 from streammach.system.files.writing import remove_temporaries, write_atomic
-from streammach.system.jit import TRAINING_COMPILER_BYTES, compiler_bytes
+from streammach.system.jit import TRAINING_COMPILER_BYTES, compiler_bytes, remember_compiled_work
 from streammach.system.machine import advise_memory, size_text
 from streammach.system.rehearsals import compile_first
+from streammach.system.stages import Stages
 from streammach.training.run import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
+    KEPT,
     NEXT,
     PART_OF_RUN,
     PLAN,
@@ -35,13 +40,49 @@ from streammach.training.run import (
     check_request,
     workplace,
 )
-from streammach.training.run_part import COUNT, RunPart, RunTraining
+from streammach.training.run_part import COUNT, RunPart, RunTraining, settings_of
+from streammach.training.time_budget import expect_stages
 
 SMALL = "streammach.training.small_training:train_few"  # which trains, as this does
 LISTS_ALONE = "It is for lists of labels."
 
 
-def check_training(training: RunTraining) -> None:
+@contextmanager
+def open_training(training: RunTraining, data: Dataset | str | os.PathLike[str]) -> Iterator[bool]:
+    """Open the rows, the folder and the log of a training, if all that is said of it can be done.
+
+    Yields whether there is something to do: all may be done in the folder already.
+    """
+    plan = training.plan
+    with ExitStack() as opened:
+        if not isinstance(data, Dataset):
+            data = LabelFacts().view(opened.enter_context(Dataset.open(data)))
+        training.dataset = data
+        if plan.elsewhere or data.digest != plan.facts.digest:
+            what = "the plan was made for another store, machine, or weights or names of classes"
+            raise MismatchError(what, path=data.path)
+        finished, kernels = _is_finished(training), _find_kernels(training)
+        training.projected_bytes = plan.projected_bytes
+        if not finished:
+            _check_training(training)
+            training.projected_bytes += _compile_kernels(training, kernels)
+        training.identity = _identify(training)
+        opened.enter_context(_open_folder(training))
+        if finished:  # perhaps killed before these were gone
+            kept = "" if training.shard is None else KEPT
+            remove_folder(training.folder / CHECKPOINTS / kept)
+        else:
+            _begin_folder(training)
+            training.began = time.monotonic()
+            training.log("start", plan=PLAN)
+            stages = Stages(training.report_stage, expect_stages(training), clock=training.clock)
+            training.stages = opened.enter_context(stages)
+        yield not finished
+        if not (finished or training.resume or training.clock.limited):
+            remember_compiled_work(*kernels)  # all stages were gone through
+
+
+def _check_training(training: RunTraining) -> None:
     """Raise UsageError for options that do not go with the rows, the plan or one another."""
     options, config, facts = training.options, training.plan.config, training.dataset.facts
     check_held_out(options)
@@ -64,18 +105,20 @@ def check_training(training: RunTraining) -> None:
     needed = not any(part.measure_untrained for part in parts_of_plan(config))
     if options.epochs == 0 and (needed or not config.batching.held_out_rows):
         raise UsageError("at least one epoch is needed: --epochs")
+    if training.decided_in is not None:
+        training.decided = settings_of(training.decided_in, training.plan, options)
 
 
-def find_kernels(training: RunTraining) -> tuple[object, ...]:
+def _find_kernels(training: RunTraining) -> tuple[object, ...]:
     """Return what decides which kernels are compiled for a training."""
     options, plan = training.options, training.plan
     return (
-        *kernels(plan.facts, plan.config), training.shard is None, len(training.shards) > 0,
+        *kernels_of_plan(plan.facts, plan.config), training.shard is None, len(training.shards) > 0,
         options.transform, options.hold_out_by, options.validation is None,
     )  # fmt: skip
 
 
-def compile_kernels(training: Training, needed_kernels: tuple[object, ...]) -> int:
+def _compile_kernels(training: Training, needed_kernels: tuple[object, ...]) -> int:
     """Return the bytes that compiling takes beside the plan; 0 where it could be done before."""
     plan, limits = training.plan, training.plan.limits
     if not BACKENDS[plan.config.placement.device].keeps_kernels:
@@ -94,7 +137,7 @@ def compile_kernels(training: Training, needed_kernels: tuple[object, ...]) -> i
     return 0
 
 
-def identify(training: RunTraining) -> str:
+def _identify(training: RunTraining) -> str:
     """Return the digest of all that decides the result: the store, the plan, the options."""
     plan, options = training.plan, msgspec.to_builtins(training.options)
     if (path := training.options.validation) is not None:
@@ -106,7 +149,7 @@ def identify(training: RunTraining) -> str:
     return sha256([encode_json(decisive)])
 
 
-def is_finished(training: RunTraining) -> bool:
+def _is_finished(training: RunTraining) -> bool:
     """Return whether all is done in the folder already, and gone on with."""
     if not training.resume or training.shard is None:
         return training.resume and (training.folder / RESULT).exists()
@@ -117,7 +160,7 @@ def is_finished(training: RunTraining) -> bool:
 
 
 @contextmanager
-def open_folder(training: RunTraining) -> Iterator[None]:
+def _open_folder(training: RunTraining) -> Iterator[None]:
     """Make and lock the folder, and listen for signals; refuse one that holds something else."""
     folder, shard = training.folder, training.shard
     kind = "run" if shard is None else PART_OF_RUN
@@ -135,7 +178,7 @@ def open_folder(training: RunTraining) -> Iterator[None]:
         yield
 
 
-def begin_folder(training: RunTraining) -> None:
+def _begin_folder(training: RunTraining) -> None:
     """Write what a folder holds from its beginning on, if the disk has room for the rest."""
     folder, plan, shard = training.folder, training.plan, training.shard
     kind, number, merged = "run", {}, training.shards

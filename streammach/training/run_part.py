@@ -212,6 +212,9 @@ class RunTraining(Training):
     start: Start | None = None
     shard: PartNumber | None = None
     shards: tuple[RunPart, ...] = ()
+    decided_in: str | os.PathLike[str] | None = None  # the folder of another shard
+    decided: RunSettings | None = None  # what that has decided
+    projected_bytes: int = 0  # of memory, a compiler's included
 
 
 def settings_of(

@@ -6,16 +6,14 @@ A shard (``--part``) trains the epochs of its repetitions alone; a merge reads t
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import msgspec
 
 from streammach.backends.registry import BACKENDS
 from streammach.inputs.identity import name_of
-from streammach.model.checkpoint import RunPosition
 from streammach.model.findings import Findings
 from streammach.options.documents import to_json
 from streammach.options.plan import Plan
@@ -23,35 +21,16 @@ from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import hold_out, left_out
-from streammach.store.label_facts import LabelFacts
-from streammach.system.errors import Interrupted, MismatchError, ModelError
+from streammach.system.errors import Interrupted, ModelError
 from streammach.system.files.folders import remove_folder
 from streammach.system.files.urls import absolute
 from streammach.system.files.workplaces import GOES_ON
 from streammach.system.files.writing import write_atomic
-from streammach.system.jit import remember_compiled_work
-from streammach.system.stages import Stages
 from streammach.training.epochs import Epochs
 from streammach.training.finalize import finalize, finish
-from streammach.training.run import CHECKPOINTS, KEPT, PLAN, SETTINGS, RunSettings
-from streammach.training.run_checks import (
-    begin_folder,
-    check_training,
-    compile_kernels,
-    find_kernels,
-    identify,
-    is_finished,
-    open_folder,
-)
-from streammach.training.run_part import (
-    PART,
-    PartFacts,
-    PartNumber,
-    RunPart,
-    RunTraining,
-    settings_of,
-    with_text_options,
-)
+from streammach.training.run import CHECKPOINTS, KEPT, SETTINGS
+from streammach.training.run_checks import open_training
+from streammach.training.run_part import PART, PartFacts, RunPart, RunTraining, with_text_options
 from streammach.training.search import decide_settings, weigh_rows
 from streammach.training.time_budget import (
     ALONE,
@@ -60,133 +39,102 @@ from streammach.training.time_budget import (
     HELD_OUT,
     LOOKING_SHARE,
     TimeBudget,
-    expect_stages,
 )
 from streammach.training.warm_start import OLD_SHARE
 
 
-def train_in_folder(
-    training: RunTraining, data: Dataset | str | os.PathLike[str],
-    settings: str | os.PathLike[str] | None = None,
-) -> None:  # fmt: skip
-    """Train in a folder, unless all is done there; a shard perhaps by the settings of another."""
-    plan, shard = training.plan, training.shard
-    with ExitStack() as opened:
-        if not isinstance(data, Dataset):
-            data = LabelFacts().view(opened.enter_context(Dataset.open(data)))
-        training.dataset = data
-        if plan.elsewhere or data.digest != plan.facts.digest:
-            what = "the plan was made for another store, machine, or weights or names of classes"
-            raise MismatchError(what, path=data.path)
-        finished, compiling, other = is_finished(training), 0, None
-        kernels = find_kernels(training)
-        if not finished:
-            check_training(training)
-            other = None if settings is None else settings_of(settings, plan, training.options)
-            compiling = compile_kernels(training, kernels)
-        training.identity = identify(training)
-        opened.enter_context(open_folder(training))
-        if finished:  # perhaps killed before these were gone
-            remove_folder(training.folder / CHECKPOINTS / ("" if shard is None else KEPT))
-            return
-        begin_folder(training)
-        training.began = time.monotonic()
-        training.log("start", plan=PLAN)
-        expected = expect_stages(training)
-        stages = Stages(training.report_stage, expected, clock=training.clock)
-        training.stages = opened.enter_context(stages)
-        if shard is None:
-            _train_run(training, plan.projected_bytes + compiling)
-        else:
-            _train_shard(training, shard, other)
-        if not training.resume and not training.clock.limited:  # all stages were gone through
-            remember_compiled_work(*kernels)
-
-
-def _train_run(training: RunTraining, projected_bytes: int) -> None:
+def train_run(training: RunTraining, data: Dataset | str | os.PathLike[str]) -> None:
     """Go through the stages of a run, or of a merge, one after another while there is time."""
     unhashed = training.plan.model.unhashed
-    with _rows_and_backend(training, training.plan):
-        budget = TimeBudget(training.plan, training.options, training.clock, training.stages)
-        # What ranks without hashed models. It is let go below: no name may stay for it.
-        training.clock = budget.first
-        if training.known is None or unhashed:
-            _fit_first(training)
-        if training.first is not None:
-            budget.take(training.first)
-        if unhashed or (training.first and not budget.hashed_fits()):
-            finish(training, budget, None, RunPosition(), projected_bytes)
+    with open_training(training, data) as has_work:
+        if not has_work:
             return
-        try:
-            if training.first is not None and not training.shards:
-                _save_first_model(training)
-            training.forget_first()
-            # The search for what was left open.
-            settings, trials = decide_settings(training, budget)
-        except KeyboardInterrupt:
-            if not training.ends_early or not (training.first or training.saved):
-                raise
+        with _rows_and_backend(training, training.plan):
+            budget = TimeBudget(training.plan, training.options, training.clock, training.stages)
+            # What ranks without hashed models. It is let go below: no name may stay for it.
+            training.clock = budget.first
+            if training.known is None or unhashed:
+                _fit_first(training)
+            if training.first is not None:
+                budget.take(training.first)
+            if unhashed or (training.first and not budget.hashed_fits()):
+                finish(training, budget)
+                return
+            try:
+                if training.first is not None and not training.shards:
+                    _save_first_model(training)
+                training.forget_first()
+                # The search for what was left open.
+                settings, trials = decide_settings(training, budget)
+            except KeyboardInterrupt:
+                if not training.ends_early or not (training.first or training.saved):
+                    raise
+                training.finishing = True
+                if training.first is None:
+                    _fit_first(training)
+                finish(training, budget)
+                return
+            # The epochs, and back to the best one. What reads the rows takes no memory behind it.
+            training.clock = budget.epochs
+            training.begin_stage(EPOCHS)
+            epochs = Epochs(training, settings.training, rows=settings.epoch_rows, trials=trials)
+            state = epochs.run()
+            epochs.return_to_best()
+            spec, position = epochs.spec, epochs.progress
+            del epochs
             training.finishing = True
-            if training.first is None:
-                _fit_first(training)
-            finish(training, budget, None, RunPosition(), projected_bytes)
+            # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What
+            # goes on from a model counts now, since that takes little.
+            _fit_first(training)
+            if training.first is not None and not position.history:
+                finish(training, budget)
+            else:
+                finish(training, budget, spec, position)
+            training.call("on_fit_end", state)
+
+
+def train_shard(training: RunTraining, data: Dataset | str | os.PathLike[str]) -> None:
+    """Decide what is not decided yet, here or by another shard; train all epochs of a shard."""
+    folder, plan, number = training.folder, training.plan, training.shard
+    assert number is not None, "it is one of several"
+    with open_training(training, data) as has_work:
+        if not has_work:
             return
-        # The epochs, and back to the best one. What reads the rows takes no memory behind it.
-        training.clock = budget.epochs
-        training.begin_stage(EPOCHS)
-        epochs = Epochs(training, settings.training, rows=settings.epoch_rows, trials=trials)
-        state = epochs.run()
-        epochs.return_to_best()
-        spec, position = epochs.spec, epochs.progress
-        del epochs
-        training.finishing = True
-        # The finish: parts, ranking, calibration, the smallest form. Then all is saved. What goes
-        # on from a model counts now, since that takes little.
-        _fit_first(training)
-        if training.first is not None and not position.history:
-            finish(training, budget, None, RunPosition(), projected_bytes)
-        else:
-            finish(training, budget, spec, position, projected_bytes)
-        training.call("on_fit_end", state)
-
-
-def _train_shard(training: RunTraining, number: PartNumber, other: RunSettings | None) -> None:
-    """Decide what is not decided yet, by `other` settings if they are known; train all epochs."""
-    folder, plan = training.folder, training.plan
-    facts = PartFacts(
-        part=number, options=with_text_options(training.options), request=training.identity,
-        store=name_of(absolute(training.dataset.path)),
-    )  # fmt: skip
-    write_atomic(folder / PART, to_json(facts))
-    if other is not None and not (folder / SETTINGS).exists():
-        other = msgspec.structs.replace(other, request=training.identity)
-        write_atomic(folder / SETTINGS, to_json(other))
-    shard = RunPart.open(folder)
-    settings = shard.settings
-    if settings is None or shard.first:
-        with _rows_and_backend(training, plan):
-            first, last = shard.repetitions
-            training.trained_share = (last - first) / plan.n_repetitions
-            budget = TimeBudget(plan, training.options, training.clock, training.stages)
-            settings, _ = decide_settings(training, budget)  # other shards may wait for it
-            if shard.first:
-                _fit_first(training)
-                with training.stages.one(ALONE):
-                    _save_first(training)
-            training.forget_first()
-    with _rows_and_backend(training, number.plan(plan)):
-        training.begin_stage(EPOCHS)
-        epochs = Epochs(training, settings.training)
-        state = epochs.run()
-        if epochs.progress.epoch < settings.training.epochs:
-            why = f"{epochs.progress.epoch} ({epochs.progress.stopped})"
-            raise Interrupted(f"ended after epoch {why}", hint=GOES_ON)
-        remove_folder(folder / CHECKPOINTS / KEPT)
-        training.stages.close()
-        training.call("on_fit_end", state)
-    if left := RunPart.open(folder).open_work:
-        what = f"damaged: checkpoints of epochs are missing ({left})"
-        raise ModelError(what, path=folder, hint="Train it again in another folder.")
+        facts = PartFacts(
+            part=number, options=with_text_options(training.options), request=training.identity,
+            store=name_of(absolute(training.dataset.path)),
+        )  # fmt: skip
+        write_atomic(folder / PART, to_json(facts))
+        other = training.decided
+        if other is not None and not (folder / SETTINGS).exists():
+            other = msgspec.structs.replace(other, request=training.identity)
+            write_atomic(folder / SETTINGS, to_json(other))
+        shard = RunPart.open(folder)
+        settings = shard.settings
+        if settings is None or shard.first:
+            with _rows_and_backend(training, plan):
+                first, last = shard.repetitions
+                training.trained_share = (last - first) / plan.n_repetitions
+                budget = TimeBudget(plan, training.options, training.clock, training.stages)
+                settings, _ = decide_settings(training, budget)  # other shards may wait for it
+                if shard.first:
+                    _fit_first(training)
+                    with training.stages.one(ALONE):
+                        _save_first(training)
+                training.forget_first()
+        with _rows_and_backend(training, number.plan(plan)):
+            training.begin_stage(EPOCHS)
+            epochs = Epochs(training, settings.training)
+            state = epochs.run()
+            if epochs.progress.epoch < settings.training.epochs:
+                why = f"{epochs.progress.epoch} ({epochs.progress.stopped})"
+                raise Interrupted(f"ended after epoch {why}", hint=GOES_ON)
+            remove_folder(folder / CHECKPOINTS / KEPT)
+            training.stages.close()
+            training.call("on_fit_end", state)
+        if left := RunPart.open(folder).open_work:
+            what = f"damaged: checkpoints of epochs are missing ({left})"
+            raise ModelError(what, path=folder, hint="Train it again in another folder.")
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from streammach.system.progress import ProgressBar, Wanted, watched
 from streammach.training.callbacks import EarlyStopping, Progress
 from streammach.training.run import FolderLease, Run
 from streammach.training.run_part import PartNumber, RunPart, RunTraining, in_order
-from streammach.training.train import train_in_folder
+from streammach.training.train import train_run, train_shard
 from streammach.training.warm_start import Start
 
 CHECKPOINT_MINUTES = 10.0
@@ -119,7 +119,7 @@ class Trainer:
         with ExitStack() as lease:
             folder = lease.enter_context(temporary_folder()) if out is None else out
             training = self._training(folder, resume=resume, lasting=out is not None)
-            train_in_folder(training, data)
+            train_run(training, data)
             training.call("on_run_end", run := Run.open(folder))
             return replace(run, kept=FolderLease(lease.pop_all()) if out is None else None)
 
@@ -154,7 +154,8 @@ class Trainer:
             As for :meth:`fit`.
         """
         check_options(Trainer.fit_part.__annotations__, locals())
-        train_in_folder(self._training(out, resume=resume, shard=PartNumber(*part)), data, settings)
+        how = {"shard": PartNumber(*part), "decided_in": settings, "resume": resume}
+        train_shard(self._training(out, **how), data)
         return RunPart.open(out)
 
     def _training(self, folder: str | os.PathLike[str], **facts: Any) -> RunTraining:
@@ -212,7 +213,7 @@ def merge(
         options = replace(options, validation=os.fspath(validation))
     trainer = Trainer(first.plan, options, callbacks=callbacks)
     training = trainer._training(run, resume=resume, shards=tuple(shards))
-    train_in_folder(training, locate(first.facts.store) if data is None else data)
+    train_run(training, locate(first.facts.store) if data is None else data)
     training.call("on_run_end", made := Run.open(run))
     return made
 
@@ -361,9 +362,8 @@ def train_rows(
 
 
 def plan_rows(
-    data: MemoryRows | IteratorRows, constraints: Constraints, closing: ExitStack,
-    start: Start | None = None,
-) -> tuple[Plan, Dataset]:  # fmt: skip
+    data: MemoryRows | IteratorRows, constraints: Constraints, stack: ExitStack, start: Start | None
+) -> tuple[Plan, Dataset]:
     """Return a plan for rows, and the rows: in memory if that fits, else in a temporary store."""
     budget, choose = bytes_of(constraints.memory), plan if start is None else start.plan
     if isinstance(data, MemoryRows) and data.code_bytes + data.intake_bytes <= budget:
@@ -372,8 +372,8 @@ def plan_rows(
             return choose(dataset, constraints), dataset
         except BudgetError:
             del dataset  # its memory is needed
-    folder = closing.enter_context(temporary_folder())
-    dataset = data.view(closing.enter_context(data.write_store(folder, budget)))
+    folder = stack.enter_context(temporary_folder())
+    dataset = data.view(stack.enter_context(data.write_store(folder, budget)))
     return choose(dataset, constraints), dataset
 
 

@@ -75,7 +75,7 @@ def run_lines(run: Run, model: Model | None = None) -> Lines:
     ratio, device = result.peak_bytes / result.projected_bytes, []
     best, listed, n = result.best, plan.facts.listed, len(result.history)
     validation, epochs = "no held-out rows", ""
-    linear = plan.config.part("linear") is not None
+    linear = plan.config.linear
     if best is not None:
         validation = f"{figures_text(best, listed=listed)} on {run.settings.held_out}"
     if n:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from streammach.backends.registry import device_text
 from streammach.cli.console import Document
 from streammach.options.plan import Option, Plan
@@ -94,7 +92,7 @@ def _ledger_lines(plan: Plan) -> list[str]:
     disk = ", ".join(f"{x.name} {size_text(x.n_bytes)}" for x in plan.ledger if x.where == "disk")
     small = "float10" if plan.config.dense else "int4"
     allowed = f" or less where held-out rows allow {small} weights (--model-size)"
-    if plan.config.part("linear") is not None:
+    if plan.config.linear:
         allowed = " at most"
     return [
         *rows,
@@ -120,7 +118,7 @@ def plan_document(plan: Plan) -> Document:
     """Return a plan as one JSON-ready object."""
     shape, placement = plan.config.shape, plan.config.placement
     return {
-        "store": dataclasses.asdict(plan.facts),
+        "store": plan.facts,
         "device": {
             "name": placement.device, "why": plan.device_reason, "threads": placement.threads,
             "limit_source": plan.limits.host_source, "waves": placement.waves,
@@ -141,8 +139,8 @@ def plan_document(plan: Plan) -> Document:
         },
         "expected": _option_document(plan.expected),
         "options": [_option_document(option) for option in plan.options],
-        "ledger": [dataclasses.asdict(line) for line in plan.ledger],
-        "reasons": list(plan.reasons),
+        "ledger": plan.ledger,
+        "reasons": plan.reasons,
     }  # fmt: skip
 
 

@@ -319,7 +319,7 @@ def say_run(run: Run, *, as_json: bool) -> bool:
         )  # fmt: skip
         say_json({
             "run": str(run.path), "plan": plan_document(run.plan),
-            "training": dataclasses.asdict(run.settings.training),
+            "training": run.settings.training,
             "held_out": run.settings.held_out, "trials": msgspec.to_builtins(run.settings.trials),
             "history": msgspec.to_builtins(run.result.history),
             "best_epoch": run.result.best_epoch + 1,
@@ -338,7 +338,7 @@ def say_run(run: Run, *, as_json: bool) -> bool:
     if not result.history:
         training = run.settings.training
         epochs = "no whole epoch" if training.epochs else training.text
-    if run.plan.config.part("linear") is not None:
+    if run.plan.config.linear:
         reached, epochs = f"{figures}; ", "linear classifiers"  # how it was measured stands above
     say(
         f"{short_path(run.path)}: {reached}{epochs}"

@@ -43,11 +43,6 @@ class Placement:
         """What is computed with, for people."""
         return f"{self.weights}{', products in TF32' if self.tf32 else ''}"
 
-    @property
-    def decisive(self) -> Placement:
-        """The same for all devices, threads and waves, which change no decision and no result."""
-        return Placement(device="any", threads=1, weights=self.weights, tf32=self.tf32)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartPlan:
@@ -88,8 +83,13 @@ class RunConfig:
     def text(self) -> str:
         """The kind of model and the type of its weights, for people."""
         if self.shape.unhashed:
-            return "linear classifiers" if self.part("linear") else "counts alone"
+            return "linear classifiers" if self.linear else "counts alone"
         return f"{self.shape} {self.placement.numbers}"
+
+    @property
+    def linear(self) -> bool:
+        """Whether linear classifiers are the model."""
+        return self.part("linear") is not None
 
     def part(self, name: str) -> PartPlan | None:
         """Return a part that there is room for, by its name."""
@@ -124,14 +124,12 @@ class RunConfig:
         """The shape with as many features as the weight table has rows."""
         return self.shape.wide(self.more_columns)
 
-    def without(self, name: str) -> RunConfig:
-        """Return it without a part."""
-        return replace(self, parts=tuple(part for part in self.parts if part.name != name))
-
     @property
     def decisive(self) -> RunConfig:
         """The same for all devices, threads and waves, which change no decision and no result."""
-        return replace(self, placement=self.placement.decisive)
+        weights, tf32 = self.placement.weights, self.placement.tf32
+        alike = Placement(device="any", threads=1, weights=weights, tf32=tf32)
+        return replace(self, placement=alike)
 
     @classmethod
     def predicting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,16 +73,3 @@ class DataFacts:
         """Return about what share of all values the first features make up."""
         known = np.log([1, *self.heads, self.n_features])
         return float(np.interp(math.log(n_features), known, [0.0, *HEADS[: len(known) - 2], 1.0]))
-
-    def first(self, n_rows: int) -> DataFacts:
-        """Return about what is known of a sample of so many rows."""
-        # Pairs grow with a power of the rows: the one that leads from a row's values to all pairs.
-        n = min(n_rows, self.n_rows)
-        nnz = self.nnz * n // self.n_rows
-        growth = math.log(max(self.n_pairs * self.n_rows / max(self.nnz, 1), 1.0))
-        share = (n / self.n_rows) ** (growth / math.log(max(self.n_rows, 2)))
-        return replace(
-            self, n_rows=n, nnz=nnz, n_pairs=math.ceil(self.n_pairs * share),
-            row_postings=math.ceil(self.row_postings * share),
-            n_labels=math.ceil(self.n_labels * n / self.n_rows),
-        )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from importlib import import_module
 from typing import Any
@@ -38,19 +37,6 @@ class FigureTable(dict[str, list[Any]]):
     """Columns by name, all of one length; ``pandas.DataFrame(table)`` takes them as they are."""
 
     __slots__ = ()
-
-    @classmethod
-    def of(cls, rows: Sequence[Any], *names: str) -> FigureTable:
-        """Return a table of records.
-
-        Parameters
-        ----------
-        rows : sequence
-            The records.
-        *names : str
-            The attributes that become columns.
-        """
-        return cls({name: [getattr(row, name) for row in rows] for name in names})
 
     @property
     def n_rows(self) -> int:

@@ -226,7 +226,7 @@ def _why(
         return (f"{many} {shape.n_classes:,} classes",)
     if shape.exact:
         return ("a bucket for every class fits: MACH, whose classes share some, is not advised",)
-    if option.config.part("linear") is not None:
+    if option.config.linear:
         return ("few classes and not too many rows: no class has to share a bucket",)
     loss = f"{option.loss:z.1f} points (give or take {option.loss_error:z.1f})"
     what = "a model without hashed ones" if shape.unhashed else f"{shape}"

@@ -115,7 +115,7 @@ class Constraints:
             raise UsageError("no hashed models have no buckets: --repetitions 0, --buckets")
         if self.card is not None and self.device == fallback():
             raise UsageError(f"the plan is for the {BACKENDS[self.device].title}: --card")
-        if self.exact and (self.memory is not None or self.shaped_by_numbers):
+        if self.exact and (self.memory is not None or self.n_repetitions is not None):
             raise UsageError("--exact excludes --memory, --buckets and --repetitions")
         if self.parts.get("linear") == "on" and not self.open:
             what = "linear classifiers have no buckets, batches and other parts: --linear on"
@@ -163,14 +163,9 @@ class Constraints:
         return self.n_repetitions == 0
 
     @property
-    def shaped_by_numbers(self) -> bool:
-        """Whether B and R are given, or R = 0."""
-        return self.n_buckets is not None or self.unhashed
-
-    @property
     def shaped(self) -> bool:
         """Whether the shape is fixed."""
-        return self.exact or self.shaped_by_numbers
+        return self.exact or self.n_repetitions is not None
 
     def allow(self, candidate: Option) -> bool:
         """Return whether a model fits the budget and keeps the limits of time."""

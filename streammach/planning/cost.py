@@ -70,12 +70,8 @@ class Cost:
     @property
     def seconds(self) -> float:
         """All of it."""
-        return START + sum(self.parts.values()) + self.hashed_seconds + self.smaller
-
-    @property
-    def hashed_seconds(self) -> float:
-        """What hashed models take."""
-        return self.search + self.epochs + self.finish
+        hashed = self.search + self.epochs + self.finish
+        return START + sum(self.parts.values()) + hashed + self.smaller
 
     def within(self, limit: float | None) -> tuple[float, float]:
         """Return the seconds of a training that is given so many, and the points that it loses.

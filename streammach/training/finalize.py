@@ -66,8 +66,9 @@ def finish(
     stage = ("without hashed models",) if spec is None else (at.step, at.best_step, at.stopped)
     training.findings = training.findings.within(*stage, budget.judges, budget.model_size)
     model, reasons = finalize(training, spec, budget.model_size, budget.judges)
-    linear = training.plan.config.part("linear") is not None
-    options: dict[str, Any] = {"linear": "on"} if linear else {"repetitions": 0}
+    options: dict[str, Any] = {"repetitions": 0}
+    if training.plan.config.linear:
+        options = {"linear": "on"}
     if spec is None:
         write_settings(training, model.training, trials=(), reasons=())
     else:
@@ -162,7 +163,10 @@ def _whole(
         decided = FinalDecisions(ranker=USUAL, reasons=reasons)
         return _build_model(training, spec, decided, shape), reasons, None
     with ExitStack() as closing:
-        decided = (decide if hashed else _decide_without_epochs)(training, spec, closing, judges)
+        if hashed:
+            decided = decide(training, spec, closing, judges)
+        else:
+            decided = _decide_without_epochs(training, closing, judges)
         judge = model_form.FormComparison(
             training=training, spec=spec, model=shape, ranker=decided.ranker, most_rows=judges,
             counts=decided.find("counts"), late=decided.find("late"),
@@ -184,10 +188,7 @@ def _whole(
         return model, (*decided.reasons, *explain_names(model)), found
 
 
-def _decide_without_epochs(
-    training: Training, spec: TrainSpec, closing: ExitStack, judges: int
-) -> FinalDecisions:
-    del spec
+def _decide_without_epochs(training: Training, closing: ExitStack, judges: int) -> FinalDecisions:
     assert training.first is not None, "it ranks alone"
     part = training.first.decide_alone(training)
     closing.callback(part.close)

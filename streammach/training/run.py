@@ -178,10 +178,12 @@ class Run(Reported):
     @property
     def history(self) -> FigureTable:
         """What was measured at the end of each epoch: columns by name."""
-        return FigureTable.of(
-            self.result.history, "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second",
-            "waited_share", "peak_bytes",
+        names = (
+            "epoch", "loss", "accuracy", "top_5_accuracy", "rows_per_second", "waited_share",
+            "peak_bytes",
         )  # fmt: skip
+        epochs = self.result.history
+        return FigureTable({name: [getattr(one, name) for one in epochs] for name in names})
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _check_training(training: RunTraining) -> None:
         raise UsageError("each row has one label: --label-loss", hint=LISTS_ALONE)
     if options.optimise == PROPENSITY and not facts.listed:
         raise UsageError("each row has one label: --optimise propensity", hint=LISTS_ALONE)
-    if config.part("linear") is not None and options.of_epochs is not None:
+    if config.linear and options.of_epochs is not None:
         what = f"linear classifiers are learnt to the end, not in epochs: {options.of_epochs}"
         raise UsageError(what, hint="Plan with --linear off.")
     joint = config.part("joint")

@@ -98,7 +98,7 @@ class PartNumber:
     def check(self, plan: Plan, options: TrainingOptions) -> None:
         """Raise UsageError if a run cannot be had in such shares."""
         config = plan.config
-        if config.part("linear") is not None:
+        if config.linear:
             what = "linear classifiers are not trained in parts: --part, --dask, --devices"
             raise UsageError(what, hint="Train with --linear off for hashed models.")
         if self.of > plan.n_repetitions:

@@ -15,7 +15,7 @@ from streammach.options.training import PROPENSITY, TrainingOptions, TrainSpec
 from streammach.options.types import Transform
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
-from streammach.planning.cost import EPOCHS, rungs, search_trials, trial
+from streammach.planning.cost import EPOCHS, rungs, trial
 from streammach.prediction.selection_metrics import weigh_labels
 from streammach.rows.block import RowBlock
 from streammach.rows.transforms import transform_block
@@ -25,7 +25,7 @@ from streammach.system.files.writing import write_atomic
 from streammach.training.loop import prepare_backend
 from streammach.training.run import SETTINGS, RunSettings, read_settings
 from streammach.training.run_part import RunTraining
-from streammach.training.time_budget import SEARCH, TimeBudget, open_trials
+from streammach.training.time_budget import SEARCH, TimeBudget
 from streammach.training.trials import Trial, TrialRunner
 
 TRANSFORMS: tuple[Transform, ...] = ("binary", "raw", "log1p", "l2")
@@ -50,10 +50,7 @@ class Search:
         self._training, self._options = training, training.options
         self._n_rows, self._rows = training.dataset.n_rows, trial_rows(training)
         self._has_holdout = training.holdout.rows.n_rows > 0
-        self._judges = "held-out" if self._has_holdout else "training"
-        self._wanted = search_trials(training.plan.facts, training.plan.config)
-        n_open = open_trials(training.plan.facts, training.plan.config, training.options)
-        self.trials = TrialRunner(training, self._rows, self._wanted, n_open, budget)
+        self.trials = TrialRunner(training, self._rows, budget)
         self.climbs = training.options.learning_rate is None
 
     def choose(self) -> tuple[TrainSpec, list[str]]:
@@ -72,9 +69,7 @@ class Search:
         if self.climbs:
             spec, reason = self.choose_rate(spec, "learning rate")
             reasons.append(reason)
-        if (
-            spec.logistic and self._training.holdout.rows.n_rows
-        ):  # lists, where no loss is asked for
+        if spec.logistic and self._has_holdout:  # lists, where no loss is asked for
             spec, more = self._choose_label_loss(spec)
             reasons += more
         for part in parts_of_plan(self._training.plan.config):
@@ -92,23 +87,20 @@ class Search:
     ) -> tuple[TrainSpec, list[str]]:
         """Return a training of no epoch with the best transform for weights without one."""
         training, fixed = self._training, self._options.fixed_transform
-        names, tried = [fixed] if fixed else self._transforms(), dict[Transform, HeldOutMetrics]()
-        for name in names:
+        tried: list[tuple[TrainSpec, HeldOutMetrics]] = []
+        for name in [fixed] if fixed else self._transforms():
             if tried and self.trials.over:
                 break
-            spec = self._without_epochs(name)
+            spec = replace(self._start(name), epochs=0)
+            spec = spec.with_softmax("shared") if spec.logistic else spec
             prepare_backend(training, spec)
-            tried[name] = measure(training, spec)
-        best = max(tried, key=lambda name: tried[name].selection_score)
-        figures = scores_text(tried.items())
+            tried.append((spec, measure(training, spec)))
+        best, _ = max(tried, key=lambda one: one[1].selection_score)
+        figures = scores_text((spec.transform, reached) for spec, reached in tried)
         both = words(training.dataset.listed).both
-        reason = f"no epochs, transform {best}: held-out {both} {figures}"
+        reason = f"no epochs, transform {best.transform}: held-out {both} {figures}"
         training.report(reason)
-        return self._without_epochs(best), [reason]
-
-    def _without_epochs(self, transform: Transform) -> TrainSpec:
-        spec = replace(self._start(transform), epochs=0)
-        return spec.with_softmax("shared") if spec.logistic else spec
+        return best, [reason]
 
     def _start(self, transform: Transform) -> TrainSpec:
         config, options, rows = self._training.plan.config, self._options, self._rows
@@ -176,7 +168,7 @@ class Search:
         left, evidence = names, []
         epochs = self._start(names[0]).epochs
         most = self.trials.most(self._start(names[0]))
-        for rung in rungs(self._n_rows, epochs, self._wanted, len(names), most):
+        for rung in rungs(self._n_rows, epochs, self.trials.wanted, len(names), most):
             tried = self._compare_transforms(left[: rung.candidates], rung.rows, rung.epochs)
             evidence.append(self._figures([(trial.spec.transform, trial) for trial in tried]))
             best_first = sorted(tried, key=lambda trial: -trial.score)
@@ -244,14 +236,15 @@ class Search:
         if not figures:
             return "no time was left to try others"
         plural = "s" if first.spec.epochs > 1 else ""
+        judges = "held-out" if self._has_holdout else "training"
         return (
-            f"{self._judges} {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
+            f"{judges} {words(first.listed).both} after {first.spec.epochs} epoch{plural} of "
             f"{first.rows:,} rows: {figures}"
         )
 
     def _rehearse(self, spec: TrainSpec) -> Trial:
         most = self.trials.most(spec)
-        return self.trials.run(spec, *trial(self._n_rows, spec.epochs, self._wanted, most))
+        return self.trials.run(spec, *trial(self._n_rows, spec.epochs, self.trials.wanted, most))
 
     def _noise(self, trial: Trial) -> float:
         """Return how far scores may lie apart by chance."""

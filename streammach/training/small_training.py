@@ -59,26 +59,22 @@ def train_few(
 ) -> None:
     """Train on a few random rows in a folder, as a plan says; words about its parts come first."""
     del kind
-    said = {"linear": "on"} if is_linear(plan) else dict(words_of_plan(plan.config)) | parts
+    said = {"linear": "on"} if plan.config.linear else dict(words_of_plan(plan.config)) | parts
     fixed, held = fixed_of(plan) | said, plan.facts.held_bytes > 0
     by = options.hold_out_by if options.hold_out_by == AUTO else None  # rows have no namespaces
-    epochs = None if is_linear(plan) else 1
+    epochs = None if plan.config.linear else 1
     options = replace(options, epochs=epochs, validation=None, hold_out_by=by)
     data = collect_rows(*few_rows(plan))
     with closing(data.to_dataset() if held else data.write_store(Path(folder), ROOM)) as dataset:
         Trainer(choose(dataset, **fixed), options).fit(dataset, Path(folder, "run"))
 
 
-def is_linear(plan: Plan) -> bool:
-    """Return whether linear classifiers are the model."""
-    return plan.config.part("linear") is not None
-
-
 def fixed_of(plan: Plan) -> dict[str, Any]:
     """Return what is fixed of the plan of a small training like one with a plan."""
     shape, config = plan.config.shape, plan.config
-    if is_linear(plan):
-        return {"device": "cpu", "threads": min(config.placement.threads, 2)}
+    usual = {"device": "cpu", "threads": min(config.placement.threads, 2)}
+    if plan.config.linear:
+        return usual
     if shape.unhashed:
         fixed: dict[str, Any] = {"n_repetitions": 0}
     elif shape.exact:
@@ -86,16 +82,14 @@ def fixed_of(plan: Plan) -> dict[str, Any]:
     else:
         fixed = {"n_buckets": _buckets(plan), "n_repetitions": REPETITIONS}
     fixed |= {"hashed_features": FEATURES // 2} if shape.cut else {}
-    threads = min(config.placement.threads, 2)
-    more = {"optimizer": config.optimizer, "device": "cpu", "held_out_rows": LEAST_ROWS}
-    return fixed | more | {"threads": threads}
+    return fixed | usual | {"optimizer": config.optimizer, "held_out_rows": LEAST_ROWS}
 
 
 def few_rows(plan: Plan) -> tuple[Any, Any, Any]:
     """Return random rows, labels and importances such as those that a plan is for."""
     facts, dense, rng = plan.facts, plan.config.dense, np.random.default_rng(0)
     n_classes = max(CLASSES, 2 * _buckets(plan))
-    if plan.config.shape.exact or is_linear(plan):
+    if plan.config.shape.exact or plan.config.linear:
         n_classes = min(CLASSES, max(facts.n_classes, VALUES))
     n = 2 * max(n_classes, CLASSES)
     d, n_values = (COLUMNS, COLUMNS) if dense else (FEATURES, VALUES)

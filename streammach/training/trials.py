@@ -20,7 +20,7 @@ from streammach.options.figures import HeldOutMetrics, TrialFigures
 from streammach.options.training import TrainSpec
 from streammach.options.types import Amount, Count
 from streammach.parts.training_record import Training
-from streammach.planning.cost import BYTE
+from streammach.planning.cost import BYTE, search_trials
 from streammach.planning.cost import trial as planned_trial
 from streammach.rows.block import RowBlock, evenly
 from streammach.system.errors import DivergedError, ModelError
@@ -32,7 +32,7 @@ from streammach.training.loop import (
     train_epoch,
 )
 from streammach.training.run import CHECKPOINTS, KEPT
-from streammach.training.time_budget import EPOCHS, TimeBudget
+from streammach.training.time_budget import EPOCHS, TimeBudget, open_trials
 
 NAME = "trial"  # under which the weights of the best one are kept
 MOST_SHARE = 0.95  # of a search that is longer than most
@@ -74,11 +74,11 @@ def alike(one: TrainSpec, other: TrainSpec) -> bool:
 class TrialRunner:
     """Runs trials, each once, in the time of the search."""
 
-    def __init__(
-        self, training: Training, rows: RowBlock, wanted: float, n_open: float,
-        budget: TimeBudget,
-    ) -> None:  # fmt: skip
-        self._training, self._wanted, self._open, self._budget = training, wanted, n_open, budget
+    def __init__(self, training: Training, rows: RowBlock, budget: TimeBudget) -> None:
+        facts, config = training.plan.facts, training.plan.config
+        self._training, self._budget = training, budget
+        self.wanted = search_trials(facts, config)  # about how many a search takes
+        self._open = open_trials(facts, config, training.options)
         self.rows = rows  # held-out rows, or training rows where there are none
         self._known: dict[tuple[TrainSpec, int], Trial] = {}
         self._passes = float("inf")  # rows that a trial passes at most
@@ -152,7 +152,7 @@ class TrialRunner:
         training, clock = self._training, self._training.clock
         prepare_backend(training, short, find_row_map(training, spec))
         reader, began = open_reader(training, short, rows=rows), clock.elapsed_seconds
-        usual, passes = planned_trial(training.dataset.n_rows, spec.epochs, self._wanted)
+        usual, passes = planned_trial(training.dataset.n_rows, spec.epochs, self.wanted)
         each = 1 / (training.backend.n_waves * max(min(usual * passes, self._passes), 1))
         speed, measuring, whole, n_rows = 0.0, 0.0, True, 0
         metrics = HeldOutMetrics(0.0, 0.0)

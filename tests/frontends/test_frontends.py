@@ -94,7 +94,7 @@ def test_the_history_is_a_table(made):
     assert history.n_rows == 2
     assert str(history).splitlines()[0].split() == list(history)
     assert "Table(2 rows: epoch" in repr(history)
-    assert FigureTable.of((), "a").n_rows == 0
+    assert FigureTable({"a": []}).n_rows == 0
 
 
 def test_the_callbacks_that_come_with_it(made, tiny, capsys, caplog):

@@ -41,15 +41,16 @@ def say_json(document: Document | Sequence[Document]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, bytes):  # a label that is no text
         return value.decode("utf-8", "backslashreplace")
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    is_record = is_dataclass(value) and not isinstance(value, type)
+    return _plain(asdict(value)) if is_record else value
 
 
 def peak_of(projected: int) -> int:

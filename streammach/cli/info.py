@@ -82,8 +82,8 @@ def _of_run(path: Path) -> tuple[Document, Lines]:
         "projected_bytes": result.projected_bytes, "peak_bytes": result.peak_bytes,
         "device_projected_bytes": result.device_projected_bytes,
         "device_peak_bytes": result.device_peak_bytes,
-        "seconds": result.seconds, "reasons": run.reasons,
-        "expected_seconds": plan.expected and plan.expected.seconds,
+        "seconds": result.seconds, "expected_seconds": plan.expected and plan.expected.seconds,
+        "reasons": run.reasons,
     }  # fmt: skip
     return document, run_lines(run, model)
 

@@ -15,7 +15,7 @@ from streammach.options.documents import encode_json, to_json
 from streammach.options.training import PROPENSITY
 from streammach.parts.registry import parts_of_plan
 from streammach.parts.training_record import Training
-from streammach.planning.ledger import kernels as kernels_of_plan
+from streammach.planning.ledger import kernels
 from streammach.store.dataset import Dataset
 from streammach.store.holdout import check_held_out
 from streammach.store.label_facts import LabelFacts
@@ -61,11 +61,11 @@ def open_training(training: RunTraining, data: Dataset | str | os.PathLike[str])
         if plan.elsewhere or data.digest != plan.facts.digest:
             what = "the plan was made for another store, machine, or weights or names of classes"
             raise MismatchError(what, path=data.path)
-        finished, kernels = _is_finished(training), _find_kernels(training)
+        finished, needed_kernels = _is_finished(training), _find_kernels(training)
         training.projected_bytes = plan.projected_bytes
         if not finished:
             _check_training(training)
-            training.projected_bytes += _compile_kernels(training, kernels)
+            training.projected_bytes += _compile_kernels(training, needed_kernels)
         training.identity = _identify(training)
         opened.enter_context(_open_folder(training))
         if finished:  # perhaps killed before these were gone
@@ -79,7 +79,7 @@ def open_training(training: RunTraining, data: Dataset | str | os.PathLike[str])
             training.stages = opened.enter_context(stages)
         yield not finished
         if not (finished or training.resume or training.clock.limited):
-            remember_compiled_work(*kernels)  # all stages were gone through
+            remember_compiled_work(*needed_kernels)  # all stages were gone through
 
 
 def _check_training(training: RunTraining) -> None:
@@ -113,7 +113,7 @@ def _find_kernels(training: RunTraining) -> tuple[object, ...]:
     """Return what decides which kernels are compiled for a training."""
     options, plan = training.options, training.plan
     return (
-        *kernels_of_plan(plan.facts, plan.config), training.shard is None, len(training.shards) > 0,
+        *kernels(plan.facts, plan.config), training.shard is None, len(training.shards) > 0,
         options.transform, options.hold_out_by, options.validation is None,
     )  # fmt: skip
 

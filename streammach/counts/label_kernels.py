@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
-from streammach.linear.descent import Examples, UnitRows, descend
+from streammach.linear.descent import ClassRoom, Examples, UnitRows, descend
 from streammach.system.jit import Array, Number, kernel
-
-
-class LabelExamples(NamedTuple):
-    """The rows that a range of classes are told apart by."""
-
-    starts: Array  # int64 (k + 1,): where those of each class begin
-    rows: Array  # int32 (e,): twice the row, plus 1 for a row of the class
-    duals: Array  # float32 (e,): how much each counts in the weights, 0 or more
-    norms: Array  # float32 (e,): the features of each that are counted with the class
-
-
-class LabelRoom(NamedTuple):
-    """A thread's scratch for a class at a time."""
-
-    place: Array  # int32 (d,), zeros before and after: the number of each feature, from 1
-    features: Array  # int32 (d,): the features of the class
-    pairs: Array  # int64 (d,): where their pairs stand in the table
-    weights: Array  # float32 (d + 1,): theirs, by number; 0 for features without one
-
-    @classmethod
-    def of(cls, d: int) -> LabelRoom:
-        """Return scratch for d features."""
-        features, pairs = np.empty(d, np.int32), np.empty(d, np.int64)
-        return cls(np.zeros(d, np.int32), features, pairs, np.empty(d + 1, np.float32))
 
 
 @kernel()
 def learn_labels(
-    examples: LabelExamples, before: int, first: int, last: int, rows: UnitRows,
-    pairs: CountedPairs, gains: Array, close: Number, passes: int, room: LabelRoom, theta: Array,
+    starts: Array, examples: Examples, before: int, first: int, last: int, rows: UnitRows,
+    pairs: CountedPairs, gains: Array, close: Number, passes: int, room: ClassRoom, places: Array,
+    theta: Array,
 ) -> None:  # fmt: skip
     """Write the weights of classes ``before + first : before + last`` to the places of their pairs.
 
@@ -48,32 +25,35 @@ def learn_labels(
 
     Parameters
     ----------
-    examples, before, first, last : LabelExamples, int, int, int
-        The examples of classes from `before` on; which of these.
+    starts, examples, before, first, last : int64 (k + 1,), Examples, int, int, int
+        Where the examples of each class begin; those of classes from `before` on; which of these.
     rows, pairs, gains : UnitRows, CountedPairs, float32 (K,)
         The rows, all values 1; the table; as above.
-    close, passes, room : float32, int, LabelRoom
+    close, passes : float32, int
         How far the gradients of a class's examples may differ at the end; how often they are gone
-        over, at most; scratch.
+        over, at most.
+    room, places : ClassRoom, int64 (d,)
+        Scratch; where the pairs of its features stand in the table.
     theta : float32 (Z,)
         Receives the weights; others are not written.
     """
     for c in range(first, last):
-        a, b = examples.starts[c], examples.starts[c + 1]
+        a, b = starts[c], starts[c + 1]
         some = Examples(examples.rows[a:b], examples.duals[a:b], examples.norms[a:b])
-        n = take_features(before + c, some, rows, pairs, room)
+        n = take_features(before + c, some, rows, pairs, room, places)
         if n > 0:
             gain = gains[before + c]
             descend(rows, some, gain, close, passes, 0, room.place, room.weights)
         for j in range(n):
-            theta[room.pairs[j]] = room.weights[j + 1]
+            theta[places[j]] = room.weights[j + 1]
             room.place[room.features[j]] = 0
 
 
 @kernel(inline=True)
 def take_features(
-    c: int, examples: Examples, rows: UnitRows, pairs: CountedPairs, room: LabelRoom
-) -> Any:
+    c: int, examples: Examples, rows: UnitRows, pairs: CountedPairs, room: ClassRoom,
+    places: Array,
+) -> Any:  # fmt: skip
     """Give numbers to the features that are counted with a class, and norms to its examples."""
     # Returns how many features these are.
     n = 0
@@ -84,7 +64,7 @@ def take_features(
                 if room.place[f] == 0:
                     z = find_pair(pairs, f, c)
                     if z != NOWHERE and pairs.counts[z] > 0:
-                        room.features[n], room.pairs[n] = f, z
+                        room.features[n], places[n] = f, z
                         n += 1
                         room.place[f] = n
     room.weights[: n + 1] = 0

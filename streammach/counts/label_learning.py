@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.hard_negatives import PIECES_A_THREAD, HardNegatives, Learner
-from streammach.counts.label_kernels import LabelExamples, LabelRoom, learn_labels
+from streammach.counts.label_kernels import learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
 from streammach.counts.table import CountTable
-from streammach.linear.descent import UnitRows
+from streammach.linear.descent import ClassRoom, Examples, UnitRows
 from streammach.linear.late import fill_examples
 from streammach.options.facts import DataFacts
 from streammach.rows.arrays import ranges_that_fit
@@ -112,17 +112,20 @@ class LabelLearner(Learner):
         workers, done = Workers(n_threads, "labels"), 0
         try:
             for first, last in ranges_that_fit((ends(counts), total // RANGES)):
-                some = self._examples(counts[first:last], first)
+                starts = ends(counts[first:last])
+                some = starts, self._examples(starts, first), first
 
-                def piece(a: int, b: int, some: LabelExamples = some, first: int = first) -> None:
+                def piece(
+                    a: int, b: int, some: tuple[NDArray[np.int64], Examples, int] = some
+                ) -> None:
                     learn_labels(
-                        some, first, a, b, unit, table.pairs, self._gains, CLOSE, PASSES,
-                        LabelRoom.of(d), self._theta,
+                        *some, a, b, unit, table.pairs, self._gains, CLOSE, PASSES,
+                        ClassRoom.of(d), np.empty(d, np.int64), self._theta,
                     )  # fmt: skip
 
-                pieces = pieces_of(last - first, n_threads, some.starts, a_thread=PIECES_A_THREAD)
+                pieces = pieces_of(last - first, n_threads, starts, a_thread=PIECES_A_THREAD)
                 workers.each(piece, pieces)
-                done += len(some.rows)
+                done += int(starts[-1])
                 yield done / total
         finally:
             workers.close()
@@ -134,14 +137,13 @@ class LabelLearner(Learner):
         costs = np.float32(COST * self.n_rows / n_values) * r.weights
         return UnitRows(r.indptr, r.features, ones, costs)
 
-    def _examples(self, counts: NDArray[np.int64], first: int) -> LabelExamples:
-        """Return the examples of a range of classes."""
-        starts, others = ends(counts), self._others[: self.n_rows]
-        n, lists = int(starts[-1]), (self._rows.label_starts, self._rows.labels)
-        rows = np.empty(n, np.int32)
-        if n:
-            fill_examples(*lists, others, first, starts[:-1].copy(), rows)
-        return LabelExamples(starts, rows, np.empty(n, np.float32), np.empty(n, np.float32))
+    def _examples(self, starts: NDArray[np.int64], first: int) -> Examples:
+        """Return the examples of classes from `first` on, which start there."""
+        lists, others = (self._rows.label_starts, self._rows.labels), self._others[: self.n_rows]
+        found = Examples.of(np.empty(starts[-1], np.int32))
+        if len(found.rows):
+            fill_examples(*lists, others, first, starts[:-1].copy(), found.rows)
+        return found
 
 
 def most_rows(facts: DataFacts, n_bytes: int) -> int:

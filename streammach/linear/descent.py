@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streammach.system.jit import Array, Number, kernel
 
@@ -21,11 +22,16 @@ class UnitRows(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """The examples of a class, which are put into other orders."""
+    """The examples of a class, or of some one after another, which are put into other orders."""
 
     rows: Array  # int32 (n,): twice the row, plus 1 for a row of the class
-    duals: Array  # float32 (n,), zeros before
+    duals: Array  # float32 (n,): how much each counts in the weights, 0 or more
     norms: Array  # float32 (n,): of a step of each: the square sum of what it is multiplied with
+
+    @classmethod
+    def of(cls, rows: NDArray[np.int32]) -> Examples:
+        """Return examples of which nothing is known but their rows."""
+        return cls(rows, *np.empty((2, len(rows)), np.float32))
 
 
 class ClassRoom(NamedTuple):
@@ -35,28 +41,21 @@ class ClassRoom(NamedTuple):
     features: Array  # int32 (d,): the features of the class
     # float32 (d + 2,): their weights, by number from 1; the bias stands behind the last one
     weights: Array
-    examples: Array  # int32 (n,): twice the row, plus 1 for a row of the class
-    duals: Array  # float32 (n,): how much each counts in the weights, 0 or more
-    norms: Array  # float32 (n,): square sums of values, and 1
 
     @classmethod
-    def of(cls, n_features: int, n_examples: int) -> ClassRoom:
-        """Return scratch for d features, and so many examples of a class at most."""
-        return cls(
-            np.zeros(n_features, np.int32), np.empty(n_features, np.int32),
-            np.zeros(n_features + 2, np.float32), np.empty(n_examples, np.int32),
-            *(np.empty(n_examples, np.float32) for _ in range(2)),
-        )  # fmt: skip
+    def of(cls, d: int) -> ClassRoom:
+        """Return scratch for d features."""
+        return cls(np.zeros(d, np.int32), np.empty(d, np.int32), np.zeros(d + 2, np.float32))
 
     @staticmethod
     def footprint(n_features: int, n_examples: int) -> int:
-        """Return the bytes of it."""
+        """Return the bytes of it, and of so many examples."""
         return 12 * n_features + 12 * n_examples
 
 
 @kernel()
 def learn_class(
-    rows: UnitRows, n_examples: int, gain: Number, close: Number, passes: int, room: ClassRoom
+    rows: UnitRows, examples: Examples, gain: Number, close: Number, passes: int, room: ClassRoom
 ) -> Any:
     """Learn the weights of a class from its examples; return how many features have one.
 
@@ -66,24 +65,22 @@ def learn_class(
 
     Parameters
     ----------
-    rows, n_examples, gain : UnitRows, int, float32
-        The rows; how many examples there are; as above.
+    rows, examples, gain : UnitRows, Examples, float32
+        The rows; the examples, which are put into other orders; as above.
     close, passes : float32, int
         How far the gradients of examples may differ at the end; how often they are gone over, at
         most.
     room : ClassRoom
-        Its `examples` are put into other orders; `features` and `weights` receive those of the
-        class, the bias behind its last weight. `place` is zeros again.
+        Its `features` and `weights` receive those of the class, the bias behind its last weight;
+        `place` is zeros again.
 
     Returns
     -------
     int
         Number of features m: ``features[:m]``, ``weights[1 : m + 1]``, bias ``weights[m + 1]``.
     """
-    some = room.examples[:n_examples]
-    m = number_features(rows, some, room)
+    m = number_features(rows, examples, room)
     room.weights[: m + 2] = 0
-    examples = Examples(some, room.duals[:n_examples], room.norms[:n_examples])
     descend(rows, examples, gain, close, passes, m + 1, room.place, room.weights)
     for j in range(m):
         room.place[room.features[j]] = 0
@@ -91,9 +88,9 @@ def learn_class(
 
 
 @kernel(inline=True)
-def number_features(rows: UnitRows, some: Array, room: ClassRoom) -> Any:
+def number_features(rows: UnitRows, examples: Examples, room: ClassRoom) -> Any:
     """Give numbers to the features of examples, and norms to these; return how many features."""
-    m = 0
+    m, some = 0, examples.rows
     for e in range(some.shape[0]):
         norm = np.float32(1)
         for p in range(rows.indptr[some[e] >> 1], rows.indptr[(some[e] >> 1) + 1]):
@@ -103,7 +100,7 @@ def number_features(rows: UnitRows, some: Array, room: ClassRoom) -> Any:
                 m += 1
                 room.place[f] = m
             norm += rows.values[p] * rows.values[p]
-        room.duals[e], room.norms[e] = 0, norm
+        examples.duals[e], examples.norms[e] = 0, norm
     return m
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.linear.learner import Examples
+from streammach.linear.learner import WriteExamples
 from streammach.linear.weights import LinearScorer, LinearWeights
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
@@ -58,7 +58,7 @@ def rank_again(rows: RowBlock, top: Top, scorer: LinearScorer, weight: float) ->
     return ids, scores
 
 
-def examples_of(labels: LabelLists, best: NDArray[np.int32], k: int) -> tuple[Examples, int]:
+def examples_of(labels: LabelLists, best: NDArray[np.int32], k: int) -> tuple[WriteExamples, int]:
     """Return the examples of K classes, and the most of one: rows with it, or that it is best of.
 
     `best` is int32 (n, m), of the rows that have these lists of labels.

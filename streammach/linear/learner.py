@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.linear.descent import ClassRoom, UnitRows, learn_class
+from streammach.linear.descent import ClassRoom, Examples, UnitRows, learn_class
 from streammach.linear.weights import LinearWeights, unit_values
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
@@ -19,7 +19,7 @@ CLOSE, PASSES = np.float32(0.1), 60
 LEAST_COST = 1e-20  # of a row that weighs nothing
 # Writes the examples of a class, twice a row plus 1 for a row of the class, into int32 (n,);
 # returns how many these are.
-Examples = Callable[[int, NDArray[np.int32]], int]
+WriteExamples = Callable[[int, NDArray[np.int32]], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def scale_features(rows: RowBlock, n_features: int, *, idf: bool = True) -> NDAr
     return np.where(counts > 0, scale, 0).astype(np.float16).astype(np.float32)
 
 
-def every_row(classes: NDArray[np.int32]) -> Examples:
+def every_row(classes: NDArray[np.int32]) -> WriteExamples:
     """Return examples of rows with one class each, int32 (n,): all rows, its own or others."""
     twice = 2 * np.arange(len(classes), dtype=np.int32)
 
@@ -72,7 +72,7 @@ class LinearLearner:
         return 4 * nnz + 4 * n_rows + threads * ClassRoom.footprint(n_features, n_rows)
 
     def learn(
-        self, n_classes: int, examples: Examples, most: int, *, most_each: int | None = None,
+        self, n_classes: int, write: WriteExamples, most: int, *, most_each: int | None = None,
         gains: NDArray[np.float32] | None = None, tell: Callable[[int], None] = lambda _: None,
     ) -> LinearWeights:  # fmt: skip
         """Return the classifiers of all classes.
@@ -87,7 +87,7 @@ class LinearLearner:
         def work(first: int, last: int) -> None:
             for c in range(first, last):
                 gain = np.float32(1 if gains is None else gains[c])
-                found[c], bias[c] = self._learn_class(c, examples, most, gain, most_each)
+                found[c], bias[c] = self._learn_class(c, write, most, gain, most_each)
 
         try:
             for first, last in self._turns(n_classes):
@@ -104,16 +104,18 @@ class LinearLearner:
             yield first, min(first + step, n_classes)
 
     def _learn_class(
-        self, c: int, examples: Examples, most: int, gain: np.float32, most_each: int | None
+        self, c: int, write: WriteExamples, most: int, gain: np.float32, most_each: int | None
     ) -> tuple[tuple[NDArray[np.int32], NDArray[np.float32]], np.float32]:
         """Return the features of a class with their weights, and its bias."""
         room = getattr(self._rooms, "room", None)
         if room is None:
-            room = self._rooms.room = ClassRoom.of(len(self._scale), most)
-        n = examples(c, room.examples)
+            room = self._rooms.room = ClassRoom.of(len(self._scale))
+            self._rooms.examples = Examples.of(np.empty(most, np.int32))
+        n = write(c, self._rooms.examples.rows)
         if not n:
             return (np.zeros(0, np.int32), np.zeros(0, np.float32)), np.float32(0)
-        m = learn_class(self._unit, n, gain, CLOSE, PASSES, room)
+        examples = Examples(*(array[:n] for array in self._rooms.examples))
+        m = learn_class(self._unit, examples, gain, CLOSE, PASSES, room)
         weights = room.weights[1 : m + 1].astype(np.float16).astype(np.float32)
         kept, size = np.abs(weights) > self._options.least, np.abs(weights)
         if most_each is not None and np.count_nonzero(kept) > most_each:

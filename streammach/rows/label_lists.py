@@ -151,7 +151,7 @@ class LabelLists:
 
 
 def places_of(
-    starts: NDArray[np.int64], chosen: NDArray[np.int64]
+    starts: NDArray[np.int64], chosen: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where chosen lists start when they are copied, and where their entries are now."""
     lengths = np.diff(starts)[chosen]

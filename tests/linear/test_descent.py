@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from streammach.linear.descent import ClassRoom, UnitRows, learn_class
+from streammach.linear.descent import ClassRoom, Examples, UnitRows, learn_class
 from streammach.linear.learner import LinearLearner, LinearOptions, every_row
 from streammach.linear.weights import unit_values
 from tests.builders import block_of
@@ -25,10 +25,9 @@ def test_a_class_is_learnt_to_the_end(rng, gain):
     costs = rng.uniform(0.5, 5, N).astype(np.float32)
     own = rng.random(N) < 0.2
     some = np.flatnonzero(rng.random(N) < 0.8)
-    room = ClassRoom.of(D, N)
-    room.examples[: len(some)] = 2 * some + own[some]
+    room, examples = ClassRoom.of(D), Examples.of((2 * some + own[some]).astype(np.int32))
     unit = UnitRows(rows.indptr, rows.features, values, costs)
-    m = learn_class(unit, len(some), np.float32(gain), np.float32(1e-3), 2000, room)
+    m = learn_class(unit, examples, np.float32(gain), np.float32(1e-3), 2000, room)
     assert not room.place.any()
     weights = np.zeros(D + 1)
     weights[room.features[:m]], weights[D] = room.weights[1 : m + 1], room.weights[m + 1]

@@ -42,6 +42,7 @@ from streammach.prediction.ranking import largest_discount
 from streammach.prediction.selection_metrics import score_rows
 from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import evenly
+from streammach.rows.label_lists import places_of
 from streammach.rows.names import Names, namespace_ids
 from streammach.rows.pairs import PIECE_PAIRS, CountWeights
 from streammach.store.holdout import left_out, masked_rows
@@ -235,10 +236,9 @@ def _pairs(
     table: CountTable | CountWeights, features: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a number for each pair of some features, which rises, and its place: int64 (n,)."""
-    first, lengths = table.starts[features], np.diff(table.starts)[features]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = np.repeat(first, lengths) + within
-    return (np.repeat(np.arange(len(features)), lengths) << 32) + table.classes[places], places
+    ends, places = places_of(table.starts, features)
+    numbers = np.repeat(np.arange(len(features)), np.diff(ends)) << 32
+    return numbers + table.classes[places], places
 
 
 def _lines(sums: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

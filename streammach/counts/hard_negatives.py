@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,9 @@ PIECES_A_THREAD = 8  # some rows take much longer than others
 NOTHING = np.zeros(0, np.float32)
 
 
-class Proposal(NamedTuple):
-    """Rows and their candidates; see :func:`streammach.counts.pair_updates.propose_rows`."""
-
-    rows: RowLists
-    rivals: NDArray[np.int32]  # int32 (n, m)
-    residuals: NDArray[np.float32]  # float32 (n, m)
-    sizes: NDArray[np.int64]  # int64 (n, 2)
+# Rows and their candidates; see :func:`streammach.counts.pair_updates.propose_rows`: rivals int32
+# (n, m), residuals float32 (n, m), sizes int64 (n, 2).
+Proposal = tuple[RowLists, NDArray[np.int32], NDArray[np.float32], NDArray[np.int64]]
 
 
 class HardNegatives:
@@ -81,7 +77,7 @@ class HardNegatives:
                 place_rows(rows, first, last, scores.pairs, room.slot, rivals, sizes, place)
 
         self.workers.each(piece, pieces_of(n, self.workers.n_threads, a_thread=PIECES_A_THREAD))
-        return Proposal(rows, rivals, residuals, sizes)
+        return rows, rivals, residuals, sizes
 
     def _room(self, longest: int) -> PairUpdateScratch:
         """Return this thread's scratch for rows that are not longer."""

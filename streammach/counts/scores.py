@@ -103,8 +103,7 @@ class CountScorer:
         for start in range(0, rows.n_rows, step):
             some = slice(start, min(start + step, rows.n_rows))
             part, n = rows.part(some.start, some.stop), some.stop - some.start
-            ends = len(every) * np.arange(n + 1)
-            own = CandidateLists(ends[:-1], ends[1:], *[np.tile(every, n).astype(np.int32)] * 2)
+            own = CandidateLists.repeat(n, every, every).spread()
             said = None if hashed is None else hashed._replace(logs=hashed.logs[some])
             s = self._score_counts(part, own, said).reshape(n, -1)
             s = np.where(np.isnan(s), np.float32(-np.inf), s)

@@ -41,18 +41,15 @@ TABLES: dict[str, type[ArrayTable]] = {
     COUNTS: CountWeights, NEAR: Neighbours, LINEAR: LinearWeights, LATE: LateLabels,
     NAMES: NamePairs,
 }  # fmt: skip
-STARTS = COUNTS + "starts"
-# By the arrays of lists: where these start.
-OF_LISTS = ((NEAR, "rows"), (LINEAR, "classes"), (LATE, "classes"))
-LIST_STARTS = {
-    COUNTS + "classes": STARTS, **{prefix + name: prefix + "starts" for prefix, name in OF_LISTS},
-}  # fmt: skip
 HOWS: dict[str, How] = {
     "label_offsets": "steps", "feature_offsets": "steps",
     **{prefix + name: form.how for prefix, table in TABLES.items()
        for name, (_, form) in table.forms().items()},
-    NAMES + "features": "steps", NAMES + "words": "steps",
 }  # fmt: skip
+# By the arrays of lists: where these start.
+LIST_STARTS = {
+    name: name.partition("_")[0] + "_starts" for name, how in HOWS.items() if how == "lists"
+}
 LEVELS = {"label_bytes": TEXT_LEVEL, "feature_bytes": TEXT_LEVEL, "weights": WEIGHT_LEVEL}
 DType = Literal["float32", "int64", "int32", "int16", "int8", "uint8"]
 Bytes = NDArray[np.uint8] | ArrayOnDisk  # uint8 (n,): in memory, or in an open file

@@ -23,7 +23,6 @@ from streammach.model.coding import (
     LIST_STARTS,
     NAMES,
     NEAR,
-    STARTS,
     Bytes,
     Coded,
     decode,
@@ -55,7 +54,7 @@ from streammach.system.machine import memory_limit, size_text
 Arrays = dict[str, NDArray[Any]]
 WORDS = 1 << 18  # of weights that are packed at once
 WEIGHTS, CLASSES, GAINS, WIDE = "weights", COUNTS + "classes", COUNTS + "gains", COUNTS + "wide"
-COUNTED = (STARTS, CLASSES, GAINS, WIDE)
+COUNTED = (COUNTS + "starts", CLASSES, GAINS, WIDE)
 # Counts are packed where that saves so much: else the kernels of a training, which are compiled, do
 # as well: 7 s of a first prediction, and as many rows a second.
 LEAST_SAVED = 16_000_000

@@ -44,9 +44,10 @@ class Part:
     switch: Switch  # how it is asked for
     find_obstacle: Callable[[DataFacts, RunConfig], str | None]  # why data or optimiser exclude it
     list_choices: ListChoices
-    project_bytes: Callable[[DataFacts, RunConfig], PartBytes] | None = None
-    project_time: Callable[[DataFacts, RunConfig], PartTime] | None = None
-    describe: Callable[[PartPlan], str] | None = None  # in a word or two; its name otherwise
+    project_bytes: Callable[[DataFacts, RunConfig], PartBytes] = lambda *_: PartBytes()
+    project_time: Callable[[DataFacts, RunConfig], PartTime] = lambda *_: PartTime()
+    # in a word or two
+    describe: Callable[[PartPlan], str] = lambda part: part.name.replace("_", " ")
     absence: str = ""  # how a plan says that it is left out, where it says so
     # Whether plans with it and without it, or with more and less of it, are weighed against one
     # another; otherwise it is planned wherever there is room.

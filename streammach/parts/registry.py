@@ -25,17 +25,12 @@ def parts_of_plan(config: RunConfig) -> list[Part]:
 
 def bytes_of_parts(facts: DataFacts, config: RunConfig) -> dict[str, PartBytes]:
     """Return the bytes of the parts of a plan, by name."""
-    parts = parts_of_plan(config)
-    return {one.name: one.project_bytes(facts, config) for one in parts if one.project_bytes}
+    return {one.name: one.project_bytes(facts, config) for one in parts_of_plan(config)}
 
 
 def times_of_parts(facts: DataFacts, config: RunConfig) -> dict[str, PartTime]:
     """Return the time of the parts of a plan, by name."""
-    parts = parts_of_plan(config)
-    return {
-        one.name: one.project_time(facts, config) if one.project_time else PartTime()
-        for one in parts
-    }
+    return {one.name: one.project_time(facts, config) for one in parts_of_plan(config)}
 
 
 def weighed_parts(config: RunConfig) -> tuple[PartPlan, ...]:
@@ -48,8 +43,7 @@ def parts_text(parts: tuple[PartPlan, ...]) -> str:
     """Return the parts that are weighed in a word or two, for a table of plans."""
     found = {part.name: part for part in parts}
     some = [one for one in PARTS.values() if one.weighed and one.name in found]
-    texts = [p.describe(found[p.name]) if p.describe else p.name.replace("_", " ") for p in some]
-    return ", ".join(texts) or "-"
+    return ", ".join(part.describe(found[part.name]) for part in some) or "-"
 
 
 def switches_of(facts: DataFacts, config: RunConfig, spec: TrainSpec) -> dict[str, str]:

@@ -296,12 +296,12 @@ class ClassPairs:
 class NamePairs(ArrayTable):
     """Pairs of a feature and a class in whose name the feature's word stands; none twice."""
 
-    features: Annotated[NDArray[np.int32], ArrayLayout(("any",))]  # int32 (m,), rising
+    features: Annotated[NDArray[np.int32], ArrayLayout(("any",), "steps")]  # int32 (m,), rising
     classes: Annotated[NDArray[np.int32], ArrayLayout(("any",))]  # int32 (m,), rising in a feature
     # int16 (m,): what each adds to a score, in units of 1/1024 nat
     gains: Annotated[NDArray[np.int16], ArrayLayout(("any",), "units")]
     # int16 (d,): what each feature, as the one word of a name, adds to a label that no row has
-    words: Annotated[NDArray[np.int16], ArrayLayout(("features",))]
+    words: Annotated[NDArray[np.int16], ArrayLayout(("features",), "steps")]
 
     def of_features(self, chosen: NDArray[np.bool_]) -> NamePairs:
         """Return the pairs of some features: bool (d,). Their places are then their ids."""

@@ -15,6 +15,8 @@ from tests.model.models import counts_of, model_of
 
 SIZES = [0, 1, 2, 1000, 1001]
 
+STARTS = coding.COUNTS + "starts"
+
 
 def numbers(rng, dtype, n):
     kind = np.dtype(dtype)
@@ -86,17 +88,17 @@ def test_lists_come_back(rng, n_lists, piece, monkeypatch):
     lengths = rng.integers(0, 9, n_lists)
     lists = [np.sort(rng.choice(10**9, k, replace=False)) for k in lengths]
     classes = np.concatenate([*lists, []]).astype(np.int32)
-    arrays = {coding.STARTS: np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)}
+    arrays = {STARTS: np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)}
     data, coded = encode("count_classes", classes, arrays)
-    assert same(decode(data, coded, arrays[coding.STARTS]), classes)
+    assert same(decode(data, coded, arrays[STARTS]), classes)
     steps = np.concatenate([*(np.diff(x, prepend=0) for x in lists), []]).astype(np.int32)
-    words = [words() for words in coding._pieces(classes, "lists", 1, arrays[coding.STARTS])]
+    words = [words() for words in coding._pieces(classes, "lists", 1, arrays[STARTS])]
     assert max(map(len, words), default=0) <= piece
     assert same(np.concatenate([*words, classes[:0]]), steps)
 
 
 def test_lists_with_wrong_starts_are_refused(rng):
-    arrays = {coding.STARTS: np.array([0, 2, 5])}
+    arrays = {STARTS: np.array([0, 2, 5])}
     data, coded = encode("count_classes", np.arange(5, dtype=np.int32), arrays)
     for wrong in ([0, 2, 4], [1, 2, 5], [0, 7, 5], [0, 2, -5], []):
         with pytest.raises(ValueError, match="the starts of the lists are wrong"):

@@ -19,8 +19,6 @@ from streammach.system.errors import ModelError
 
 DOCUMENT, TENSORS = "counts.json", "counts.safetensors"
 TOTALS = ("class_rows", "class_values")
-PAIR_BYTES = 12  # class, count and weight
-FEATURE_BYTES = 16  # start, group and weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +66,8 @@ class CountsDocument(RunDocument, frozen=True, kw_only=True):
 
 def disk_bytes(n_pairs: int, n_features: int, n_classes: int) -> int:
     """Return the bytes of the files, about."""
-    return PAIR_BYTES * n_pairs + FEATURE_BYTES * n_features + 16 * n_classes
+    table = CountTable.footprint(features=n_features, classes=n_classes, pairs=n_pairs)
+    return table + 4 * n_pairs + 8 * n_features  # weights and groups
 
 
 def save(counted: SavedCounts, folder: Path, identity: str) -> None:

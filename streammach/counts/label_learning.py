@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
 from streammach.counts.hard_negatives import PIECES_A_THREAD, HardNegatives, Learner
-from streammach.counts.label_kernels import learn_labels
 from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
 from streammach.counts.table import CountTable
-from streammach.linear.descent import ClassRoom, Examples, UnitRows
+from streammach.linear.descent import ClassRoom, Examples, UnitRows, descend
 from streammach.linear.late import fill_examples
 from streammach.options.facts import DataFacts
 from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 from streammach.rows.layouts import ends
+from streammach.system.jit import Array, Number, kernel
 from streammach.system.threads import Workers, pieces_of
 
 COST = 0.3  # of an example, for rows whose features have a square sum of 1; 0.1 is as good
@@ -37,7 +39,7 @@ class LabelLearner(Learner):
 
     A label is told from the rows that do not have it but among whose candidates it is, each row
     left out of the counts: squared hinge with L2, over the features that are counted with the
-    label; see :func:`streammach.counts.label_kernels.learn_labels`. Rows that have a label cost
+    label; see :func:`learn_labels`. Rows that have a label cost
     `gains` float64 (K,) times as much as others, so that rare labels are not given up. Rows are
     kept in memory, as many as there is room for: others teach nothing. Each label is learnt alone,
     from its rows in their order: bytes never depend on the number of threads.
@@ -158,3 +160,68 @@ def most_rows(facts: DataFacts, n_bytes: int) -> int:
 def _learning(n_features: int, threads: int) -> int:
     """Return how many threads learn labels at once."""
     return max(1, min(threads, SCRATCH_BYTES // (FEATURE_BYTES * max(n_features, 1))))
+
+
+@kernel()
+def learn_labels(
+    starts: Array, examples: Examples, before: int, first: int, last: int, rows: UnitRows,
+    pairs: CountedPairs, gains: Array, close: Number, passes: int, room: ClassRoom, places: Array,
+    theta: Array,
+) -> None:  # fmt: skip
+    """Write the weights of classes ``before + first : before + last`` to the places of their pairs.
+
+    They are least in ``|w|^2 / 2 + sum_i g_i cost_i max(0, 1 - y_i sum_f w_f)^2`` over the examples
+    i, y = 1 for rows of the class and -1 for others, g the gain of the class and 1, f the features
+    of a row that are counted with the class: dual coordinate descent (Hsieh et al., 2008).
+
+    Parameters
+    ----------
+    starts, examples, before, first, last : int64 (k + 1,), Examples, int, int, int
+        Where the examples of each class begin; those of classes from `before` on; which of these.
+    rows, pairs, gains : UnitRows, CountedPairs, float32 (K,)
+        The rows, all values 1; the table; as above.
+    close, passes : float32, int
+        How far the gradients of a class's examples may differ at the end; how often they are gone
+        over, at most.
+    room, places : ClassRoom, int64 (d,)
+        Scratch; where the pairs of its features stand in the table.
+    theta : float32 (Z,)
+        Receives the weights; others are not written.
+    """
+    for c in range(first, last):
+        a, b = starts[c], starts[c + 1]
+        some = Examples(examples.rows[a:b], examples.duals[a:b], examples.norms[a:b])
+        n = take_features(before + c, some, rows, pairs, room, places)
+        if n > 0:
+            gain = gains[before + c]
+            descend(rows, some, gain, close, passes, 0, room.place, room.weights)
+        for j in range(n):
+            theta[places[j]] = room.weights[j + 1]
+            room.place[room.features[j]] = 0
+
+
+@kernel(inline=True)
+def take_features(
+    c: int, examples: Examples, rows: UnitRows, pairs: CountedPairs, room: ClassRoom,
+    places: Array,
+) -> Any:  # fmt: skip
+    """Give numbers to the features that are counted with a class, and norms to its examples."""
+    # Returns how many features these are.
+    n = 0
+    for example in examples.rows:
+        if example & 1:
+            for p in range(rows.indptr[example >> 1], rows.indptr[(example >> 1) + 1]):
+                f = rows.features[p]
+                if room.place[f] == 0:
+                    z = find_pair(pairs, f, c)
+                    if z != NOWHERE and pairs.counts[z] > 0:
+                        room.features[n], places[n] = f, z
+                        n += 1
+                        room.place[f] = n
+    room.weights[: n + 1] = 0
+    for e in range(examples.rows.shape[0]):
+        i, norm = examples.rows[e] >> 1, np.float32(0)
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
+            norm += room.place[rows.features[p]] > 0
+        examples.duals[e], examples.norms[e] = 0, norm
+    return n

@@ -237,19 +237,18 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
     if rows.labels is not None:
         return fit_label_calibration(rows, rows.labels, ranking)
     known = np.flatnonzero(rows.classes >= 0)
-    weights = None if rows.importance is None else rows.weights[known].astype(np.float64)
-    if not len(known) or (weights is not None and not weights.any()):  # classes may weigh nothing
+    weights = rows.weights[known].astype(np.float64)
+    if not weights.any():  # there are none, or they weigh nothing
         return Calibration()
     ids, scores = ranking(rows, CANDIDATES)
     right = ids[known] == rows.classes[known][:, None]
     fitted = _fit_scale(scores[known], right, n_classes, weights)
     halves, losses = [np.arange(i, len(known), 2) for i in range(2)], np.zeros(2)
     for one, other in (halves, halves[::-1]) if len(known) >= LEAST_ROWS else ():
-        own, others = (None if weights is None else weights[half] for half in (one, other))
-        lined = fit_line(scores[known[one]], right[one], n_classes, fitted, own)
+        lined = fit_line(scores[known[one]], right[one], n_classes, fitted, weights[one])
         for i, map_ in enumerate((fitted, lined)):
             logs = own_logs(scores[known[other]], right[other], n_classes, map_)
-            losses[i] -= (logs if others is None else logs * others).sum()
+            losses[i] -= (logs * weights[other]).sum()
     if losses[1] < losses[0]:
         fitted = fit_line(scores[known], right, n_classes, fitted, weights)
     p, _ = class_probabilities(scores, n_classes, fitted)
@@ -258,7 +257,7 @@ def fit_calibration(rows: RowBlock, ranking: Ranking, n_classes: int) -> Calibra
 
 def _fit_scale(
     scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int,
-    weights: NDArray[np.float64] | None,
+    weights: NDArray[np.float64],
 ) -> Calibration:  # fmt: skip
     """Return a calibration with the two numbers of the smallest log loss and a straight line."""
     import scipy.optimize  # of fitting alone: it takes its time to load
@@ -280,7 +279,7 @@ def _fit_scale(
 
 def fit_line(
     scores: NDArray[np.float32], right: NDArray[np.bool_], n_classes: int, fitted: Calibration,
-    weights: NDArray[np.float64] | None = None,
+    weights: NDArray[np.float64],
 ) -> Calibration:  # fmt: skip
     """Return a calibration with a line, pooled over all places, from stated to what is right.
 
@@ -293,7 +292,7 @@ def fit_line(
     z, n_others = bases(scores, map_), n_classes - scores.shape[1]
     stated = np.exp(softmax_logs(z, n_others, fitted.beta, fitted.other))[:, : z.shape[1]]
     values, where = np.unique(stated.astype(np.float32), return_inverse=True)
-    w = np.broadcast_to(1.0 if weights is None else weights[:, None], stated.shape)
+    w = np.broadcast_to(weights[:, None], stated.shape)
     return _with_line(fitted, values, where.reshape(-1), right.reshape(-1), w.reshape(-1))
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from streammach.parts.counts.label_prior import BACK, fit_label_prior
+from streammach.parts.counts.fitting import BACK, fit_label_prior
 from streammach.rows.block import RowBlock
 from streammach.rows.label_lists import LabelLists
 

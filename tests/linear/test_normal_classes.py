@@ -4,15 +4,15 @@ from functools import partial
 
 import numpy as np
 
-from streammach.linear.kernel_fit import fit_kernel
-from streammach.linear.kernel_map import KernelMap
-from streammach.linear.normal_classes import (
+from streammach.linear.kernel_fit import (
     FOLDS,
     PRIOR_ROWS,
     SHRUNK,
     fit_discriminant,
+    fit_kernel,
     score_by_folds,
 )
+from streammach.linear.kernel_map import KernelMap
 
 N, D, K = 600, 8, 20
 

@@ -139,7 +139,7 @@ def plain_line(x, y):
 def test_a_line_goes_through_the_means_of_an_isotonic_regression(rng):
     ids, scores, classes = drawn(rng, 400, 12, beta=0.5)
     right = ids == classes[:, None]
-    line = fit_line(scores, right, 12, Calibration(1.3, 0.0))
+    line = fit_line(scores, right, 12, Calibration(1.3, 0.0), np.ones(len(scores)))
     q, _ = class_probabilities(scores, 12, Calibration(1.3, 0.0))
     wanted = plain_line(q.astype(np.float32).ravel().tolist(), right.ravel().tolist())
     found = list(zip(line.stated, line.right, strict=True))

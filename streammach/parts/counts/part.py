@@ -23,8 +23,13 @@ from streammach.parts.base import Part
 from streammach.parts.counts import count_bytes as bytes_of
 from streammach.parts.counts import count_learner, saved
 from streammach.parts.counts.count_bytes import MAX_CLASSES, pair_room
-from streammach.parts.counts.fitting import Fitted, Fitting, HashedModels, uses_learnt
-from streammach.parts.counts.label_prior import fit_label_prior
+from streammach.parts.counts.fitting import (
+    Fitted,
+    Fitting,
+    HashedModels,
+    fit_label_prior,
+    uses_learnt,
+)
 from streammach.parts.counts.late_fit import LATE, late_labels
 from streammach.parts.counts.name_fit import weigh_names
 from streammach.parts.counts.neighbour_fit import WeightFit, neighbours

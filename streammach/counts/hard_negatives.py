@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streammach.counts.bounded import BoundRoom, SoughtClasses, best_of_rows
 from streammach.counts.class_scores import UNHASHED, ScoreLists
-from streammach.counts.learning import GroupWeights, weigh
+from streammach.counts.learning import weigh
 from streammach.counts.pair_updates import (
     FAR,
     SOME_ROWS,
@@ -20,7 +20,7 @@ from streammach.counts.pair_updates import (
     place_rows,
     propose_rows,
 )
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.rows.block import RowBlock
 from streammach.system.threads import Workers, pieces_of
 

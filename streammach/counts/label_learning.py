@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import NOWHERE, CountedPairs, find_pair
 from streammach.counts.hard_negatives import PIECES_A_THREAD, HardNegatives, Learner
-from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import RowLists
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.linear.descent import ClassRoom, Examples, UnitRows, descend
 from streammach.linear.late import fill_examples
 from streammach.options.facts import DataFacts

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.count_kernels import CountedPairs, find_places, pair_gains, spread_lists
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.rows.block import RowBlock
 from streammach.rows.pairs import CountWeights, NamePairs, places
 from streammach.system.jit import Array, kernel
@@ -24,30 +23,6 @@ from streammach.system.threads import Workers, in_pieces
 
 HIDDEN = np.float32(100)  # nats off scores of labels that no row has
 WIDE_SHARE = 8  # lists of fewer classes than this part of all are faster as lists
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupWeights:
-    """Weights by group of features, by feature and by pair; see :func:`weigh` for the score."""
-
-    group: NDArray[np.int32]  # int32 (d,): group of each feature, 0..G-1
-    # slope, match, penalty: float32 (G,): of ln n, of being counted, of the logarithm of the
-    # class's values
-    slope: NDArray[np.float32]
-    match: NDArray[np.float32]
-    penalty: NDArray[np.float32]
-    prior: float  # of the logarithm of the class's rows
-    learnt: float  # of the feature and pair weights
-    hashed: float  # of the hashed models' mean logarithm, 0 or more
-    # theta, delta: float32 (Z,), (d,): of each pair and of each feature; both empty where nothing
-    # was learnt
-    theta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    delta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups, G."""
-        return len(self.slope)
 
 
 class Evidence(NamedTuple):

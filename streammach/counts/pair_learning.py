@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.counts.hard_negatives import NOTHING, HardNegatives, Learner
-from streammach.counts.learning import GroupWeights
 from streammach.counts.pair_updates import TURNS, PairSteps, share_updates
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.rows.arrays import ranges_that_fit
 from streammach.rows.block import RowBlock
 

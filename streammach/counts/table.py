@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -81,24 +81,42 @@ class CountTable(PairTable):
         return out
 
 
-@dataclass(frozen=True)
-class PairGainModel:
-    """What a pair adds to a score by its rows: decides which pairs are kept where not all fit."""
+@dataclass(frozen=True, kw_only=True)
+class GroupWeights:
+    """Weights by group of features, by feature and by pair.
 
-    # slope, match: float32 (d,): a pair of feature f with n rows adds `slope_f ln n + match_f`
+    :func:`streammach.counts.learning.weigh` says what scores they make.
+    """
+
+    group: NDArray[np.int32]  # int32 (d,): group of each feature, 0..G-1
+    # slope, match, penalty: float32 (G,): of ln n, of being counted, of the logarithm of the
+    # class's values
     slope: NDArray[np.float32]
     match: NDArray[np.float32]
+    penalty: NDArray[np.float32]
+    prior: float  # of the logarithm of the class's rows
+    learnt: float  # of the feature and pair weights
+    hashed: float  # of the hashed models' mean logarithm, 0 or more
+    # theta, delta: float32 (Z,), (d,): of each pair and of each feature; both empty where nothing
+    # was learnt
+    theta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    delta: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups, G."""
+        return len(self.slope)
 
 
 def count_pairs(
     blocks: Blocks, n_features: int, n_classes: int, *, max_pairs: int, mark_bytes: int,
-    threads: int, gain_model: PairGainModel | None = None, weighted: bool = False,
+    threads: int, gains: GroupWeights | None = None, weighted: bool = False,
 ) -> CountTable:  # fmt: skip
     """Count the pairs of rows that can be read again and again, within a number of bytes.
 
     Features are counted in ranges whose marks, four or eight bytes a value, fit `mark_bytes`; each
     range is a pass over the rows. The table has places for the pairs of held-out rows too, if all
-    fit.
+    fit. Where they do not, those are kept that add most by `gains`.
     """
     starts = np.zeros(n_features + 1, np.int64)
     one: Any = np.float32 if weighted else np.int32
@@ -109,8 +127,10 @@ def count_pairs(
     for block, held in blocks():
         feature_counts += np.bincount(block.features, minlength=n_features)
         _add_totals(block, rows, values, ~held)
-    nothing = np.zeros(n_features, np.float32)
-    model, least = gain_model or PairGainModel(nothing, nothing), 0
+    slope = match = np.zeros(n_features, np.float32)
+    if gains is not None:
+        slope, match = gains.slope[gains.group], gains.match[gains.group]
+    least = 0
     most = mark_bytes // (MARK_BYTES * (1 + weighted))
     ranges = list(ranges_that_fit((ends(feature_counts), most)))
     with contextlib.closing(Workers(threads, "count")) as workers:
@@ -120,12 +140,12 @@ def count_pairs(
             pieces = pieces_of(last - first, threads, begins, a_thread=PIECES_PER_THREAD)
             marks = _marks(blocks, begins, first, workers, weighted=weighted)
             low = marks[: len(marks) * weighted].view(np.float32)[LOW_HALF::2]
-            slope, match = model.slope[first:last], model.match[first:last]
-            found = count_kernels.MarkedLists(begins, marks, low, slope, match)
+            own = slope[first:last], match[first:last]
+            found = count_kernels.MarkedLists(begins, marks, low, *own)
             workers.each(partial(count_kernels.sort_lists, found), pieces)
             return found, pieces
 
-        if gain_model is not None:
+        if gains is not None:
             bins = np.zeros(count_kernels.BINS, np.int64)
             for some in ranges:
                 found, pieces = lists(*some)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from streammach.counts.class_scores import HashedScores
-from streammach.counts.learning import GroupWeights, evidence, weigh
+from streammach.counts.learning import evidence, weigh
 from streammach.counts.scores import CountScorer
-from streammach.counts.table import CountTable, PairGainModel, count_pairs
+from streammach.counts.table import CountTable, GroupWeights, count_pairs
 from streammach.rows import pairs
 from streammach.rows.pairs import CountWeights
 from streammach.system.threads import Workers
@@ -107,7 +107,9 @@ def test_the_pairs_that_add_most_are_kept_where_not_all_fit(block, rng, room, ma
     max_pairs = int(room * len(pairs))
     table = count_pairs(
         whole(block, held), D, K, max_pairs=max_pairs, mark_bytes=mark_bytes, threads=2,
-        gain_model=PairGainModel(slope, match),
+        gains=replace(
+            group_weights(rng), group=np.arange(D, dtype=np.int32), slope=slope, match=match
+        ),
     )  # fmt: skip
     kept = as_pairs(table)
     assert all(pairs[pair] == n for pair, n in kept.items())

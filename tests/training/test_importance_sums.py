@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from streammach.counts.learning import Evidence, GroupWeights, evidence, weigh
+from streammach.counts.learning import Evidence, evidence, weigh
 from streammach.counts.pair_learning import PairLearner
 from streammach.counts.scores import CountScorer
-from streammach.counts.table import count_pairs
+from streammach.counts.table import GroupWeights, count_pairs
 from streammach.model.calibration import LEAST_ROWS, fit_calibration
 from streammach.parts.counts.group_fit import _Problem
 from streammach.parts.counts.group_kernels import CandidateFeatures

@@ -14,16 +14,16 @@ import scipy  # its modules load when they are used
 from numpy.typing import NDArray
 
 from streammach.counts.label_learning import LabelLearner
-from streammach.counts.learning import Evidence, GroupWeights, evidence
+from streammach.counts.learning import Evidence, evidence
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.table import MARK_BYTES, CountTable, PairGainModel, count_pairs
+from streammach.counts.table import MARK_BYTES, CountTable, GroupWeights, count_pairs
 from streammach.model.findings import LEAST_SECONDS
 from streammach.options.figures import HeldOutMetrics, scores_text, words
 from streammach.options.types import Count
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting
-from streammach.parts.counts.group_fit import MATCH, SLOPE, groupings, in_order, start_weights
+from streammach.parts.counts.group_fit import groupings, in_order, start_weights
 from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import SavedCounts
@@ -159,7 +159,7 @@ class CountLearner:
             for rows, numbers in block.rows_by_label():
                 yield rows, held[numbers]
 
-    def _gain_model(self) -> PairGainModel | None:
+    def _gain_model(self) -> GroupWeights | None:
         """Return what decides which pairs are kept, where not all fit.
 
         Group weights, fitted on counts of so many rows that all of their pairs fit.
@@ -169,7 +169,7 @@ class CountLearner:
             return None
         limited = self._clock.limited or self._options.fit_rows is not None
         if self._fitting.n_fit < MIN_FIT_ROWS or limited:
-            return usual_gains(facts.n_features)
+            return start_weights(np.zeros(facts.n_features, np.int32))
         pairs = facts.nnz * max(facts.n_labels, facts.n_rows) // facts.n_rows  # repeats counted
         n_rows = max(1, facts.n_rows * room // pairs)
         some = self._count(None, n_rows)
@@ -177,8 +177,7 @@ class CountLearner:
         start, grouped, _ = self._choose_grouping(some)
         found = grouped.weights(start)
         self._training.begin_stage(COUNTING)
-        slope = np.maximum(found.slope, MIN_SLOPE)
-        return PairGainModel(slope[found.group], found.match[found.group])
+        return replace(found, slope=np.maximum(found.slope, MIN_SLOPE))
 
     def _count_rows(self) -> CountTable:
         facts, findings = self._dataset.facts, self._training.findings
@@ -195,12 +194,12 @@ class CountLearner:
             findings.write(lambda: saved.save(counted, place, identity))
         return table
 
-    def _count(self, gain_model: PairGainModel | None, n_rows: int | None = None) -> CountTable:
+    def _count(self, gain_model: GroupWeights | None, n_rows: int | None = None) -> CountTable:
         """Count the pairs of the store, or of about its first rows."""
         facts, first = self._dataset.facts, n_rows or self._dataset.n_rows
         mark_bytes = WEIGHT_BYTES * self._max_pairs
 
-        def count_for_model(model: PairGainModel | None) -> CountTable:
+        def count_for_model(model: GroupWeights | None) -> CountTable:
             each = 1 if model is None else 2
             marks = MARK_BYTES * (1 + facts.weighted) * facts.nnz
             passes = 2 + each * -(-marks // max(mark_bytes, 1))  # the last: sorts
@@ -208,14 +207,14 @@ class CountLearner:
             return count_pairs(
                 lambda: self._rows_by_label(first, done), facts.n_features, facts.n_classes,
                 max_pairs=self._max_pairs, mark_bytes=mark_bytes,
-                threads=self._threads, gain_model=model, weighted=facts.weighted,
+                threads=self._threads, gains=model, weighted=facts.weighted,
             )  # fmt: skip
 
         try:
             table = count_for_model(gain_model)
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             self._training.report("the store holds more pairs than it says")
-            gain_model = usual_gains(facts.n_features)
+            gain_model = start_weights(np.zeros(facts.n_features, np.int32))
             table = count_for_model(gain_model)
         if self._dataset.label_names is not None:
             table.class_rows[self._dataset.label_counts == 0] = -1
@@ -298,12 +297,6 @@ class CountLearner:
                 self._training.check_stop()
                 yield rows
                 self._learnt.add(rows.n_rows)
-
-
-def usual_gains(n_features: int) -> PairGainModel:
-    """Return what pairs usually add, where nothing was fitted."""
-    slope, match = (np.full(n_features, x, np.float32) for x in (SLOPE, MATCH))
-    return PairGainModel(slope, match)
 
 
 def held_out_loss(

@@ -14,9 +14,9 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from streammach.backends.protocol import Backend
-from streammach.counts.learning import GroupWeights, class_logarithms, evidence, weigh
+from streammach.counts.learning import class_logarithms, evidence, weigh
 from streammach.counts.scores import CountScorer
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.options.figures import HeldOutMetrics
 from streammach.options.types import Amount, Transform
 from streammach.parts.counts.count_bytes import (

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.learning import GroupWeights
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.parts.counts.count_bytes import FIT_PIECES, MAX_GROUPS
 from streammach.parts.counts.group_kernels import CandidateFeatures, add_losses
 from streammach.prediction.selection_metrics import sum_hits

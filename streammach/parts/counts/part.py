@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from streammach.counts.label_learning import most_rows
-from streammach.counts.learning import GroupWeights, class_logarithms, weigh
+from streammach.counts.learning import class_logarithms, weigh
 from streammach.counts.scores import CountScorer
+from streammach.counts.table import GroupWeights
 from streammach.linear.weights import LinearScorer
 from streammach.model.shrink import PAIR_BYTES
 from streammach.options.config import PartPlan, RunConfig

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streammach.counts.learning import GroupWeights
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.model.findings import RunDocument, read_state, save_state
 from streammach.model.tensors import TensorFile, TensorHeader, load_tensors
 from streammach.options.types import Count

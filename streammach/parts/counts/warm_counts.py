@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streammach.counts.learning import GroupWeights, class_logarithms
+from streammach.counts.learning import class_logarithms
 from streammach.counts.pair_learning import PairLearner
-from streammach.counts.table import CountTable
+from streammach.counts.table import CountTable, GroupWeights
 from streammach.model.model import Model
 from streammach.parts.counts.count_bytes import pair_room
 from streammach.parts.counts.count_learner import (
@@ -32,10 +32,9 @@ from streammach.parts.counts.count_learner import (
     STAGE,
     CountLearner,
     StageRows,
-    usual_gains,
 )
 from streammach.parts.counts.fitting import TILT_ROWS, Fitted
-from streammach.parts.counts.group_fit import NAMESPACES
+from streammach.parts.counts.group_fit import NAMESPACES, start_weights
 from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import largest_discount
@@ -72,7 +71,7 @@ class WarmCountLearner(CountLearner):
         mask = np.zeros(data.n_rows, np.bool_) if held is None else held
         fits = self._max_pairs >= pair_room(data.facts)
         self._mask = mask | training.new if fits else mask
-        table = self._count(None if fits else usual_gains(data.n_features))
+        table = self._count(None if fits else start_weights(np.zeros(data.n_features, np.int32)))
         n_known = training.n_known
         weights = as_before(table, model, data.features, n_known)
         for rows in masked_rows(data, training.new & ~mask) if fits else ():

@@ -303,8 +303,7 @@ class Model(RowAnswers, Reported):
         scale = self.calibration
         return Document(
             format=MODEL_FORMAT, spec=self.spec, training=self.training, dense=self.dense,
-            estimator=self.estimator,
-            calibration=CalibrationScale(
+            estimator=self.estimator, calibration=CalibrationScale(
                 beta=scale.beta, other=scale.other, points=len(scale.stated), lead=scale.lead,
                 level=scale.level, curves=scale.curves,
             ),
@@ -364,7 +363,7 @@ class Model(RowAnswers, Reported):
                 ).with_line(arrays),
                 store=document.store, majority=document.majority, validation=document.validation,
                 counts=counts_in(document, arrays), linear=linear_in(document, arrays),
-                late=late_in(document, arrays),
+                late=late_in(document, arrays), names=name_pairs_in(document, arrays),
                 labels=names_in("label", document.label_kind, arrays),
                 features=names_in("feature", document.feature_kind, arrays),
                 weights=rows if (rows := packed.result()) is not None else arrays[WEIGHTS],
@@ -373,7 +372,6 @@ class Model(RowAnswers, Reported):
                 projection=arrays.get(PROJECTION), label_counts=arrays.get(LABEL_COUNTS),
                 n_rows=document.n_rows, recipe=document.recipe, says=arrays.get(LABEL_SAYS),
                 titles=document.title_kind and names_in("title", document.title_kind, arrays),
-                names=name_pairs_in(document, arrays),
             )  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from streammach.options.types import Amount
 from streammach.parts.counts.count_bytes import near_room
 from streammach.parts.training_record import Training
 from streammach.prediction.metrics import MOST
-from streammach.prediction.ranking import Ranking
+from streammach.prediction.ranking import Ranking, is_worse
 from streammach.prediction.selection_metrics import measure_ids, score_rows
 from streammach.rows.block import RowBlock, evenly
 from streammach.rows.neighbours import Neighbours, gather_rows
@@ -106,7 +106,6 @@ def _fit(
         first[weight] = np.take_along_axis(ids, order, axis=1)
     judged = {weight: score_rows(rows, found) for weight, found in first.items()}
     best = max(judged, key=lambda weight: float(judged[weight].mean()))
-    gain = judged[best] - judged[0.0]
-    pays = gain.mean() > ERRORS * gain.std() / len(gain) ** 0.5
+    pays = is_worse(judged[0.0], judged[best], ERRORS)
     figures = (measure_ids(rows, first[weight]) for weight in (best, 0.0))
     return WeightFit(best if pays else 0.0, *figures)

@@ -96,9 +96,8 @@ def shrink(*, run: Path, options: ShrinkOptions, progress: str, as_json: bool) -
     first, then the last repetitions and the pairs of the smallest gains are left out.
     """
     from streammach.model.document import disk_bytes
-    from streammach.model.size import size_in_file
+    from streammach.model.size import kept_text, size_in_file
     from streammach.training.derived import make_smaller  # compiled code loads on demand
-    from streammach.training.model_form import kept_text
 
     out, on = options.out, options.on
     stages = {"open": 0.5, "shrink": 3.0, "write": 1.0}

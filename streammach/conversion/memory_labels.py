@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import Labels
-from streammach.inputs.tables.memory_objects import NamedMatrix, cells_of, fetch_array
+from streammach.inputs.tables.memory_objects import NamedMatrix, cells_of
 from streammach.inputs.tables.values import canonical, is_missing
 from streammach.options.recipe import Recipe
-from streammach.rows.arrays import MOST_IMPORTANCE, is_sparse
+from streammach.rows.arrays import MOST_IMPORTANCE, fetch_array, is_sparse
 from streammach.rows.label_lists import LabelLists
 from streammach.rows.names import values_of
 from streammach.system.errors import DataError, clean, type_name

@@ -125,3 +125,18 @@ def size_in_memory(model: Model) -> ModelSize:
         n_wide=0 if model.counts is None else len(model.counts.wide), recipe=model.recipe,
         coded=model.stored is not None, n_near=0 if model.near is None else len(model.near.norms),
     )  # fmt: skip
+
+
+def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
+    """Return in words what a smaller model keeps of another one."""
+
+    def part(name: str, n: int, most: int) -> list[str]:
+        return [] if not most else [f"all {name}" if n == most else f"{n:,} of {most:,} {name}"]
+
+    a, b = small.spec, whole.spec
+    return ", ".join([
+        f"{small.stored or small.weights.dtype} weights",
+        *(part("repetitions", a.n_repetitions, b.n_repetitions) if not b.exact else ()),
+        *part("pairs", whole.n_pairs if all_pairs else small.n_pairs, whole.n_pairs),
+        *part("features", a.n_features, b.n_features),
+    ])  # fmt: skip

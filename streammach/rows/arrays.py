@@ -107,6 +107,18 @@ MOST_IMPORTANCE = 1e9  # of a row: as often as any row is there, and its square 
 INFINITE = 0x7F800000  # what a float32 that is no finite number has there at least
 
 
+def fetch_array(values: Any) -> Any:
+    """Return a tensor of PyTorch, from any device, as an array or a matrix; else what came."""
+    if isinstance(values, type) or not hasattr(values, "to_sparse_csr"):
+        return values
+    values = values.detach().cpu()
+    if "sparse" in str(values.layout):
+        values = values.to_sparse_csr()
+        parts = map(fetch_array, (values.values(), values.col_indices(), values.crow_indices()))
+        return csr_array(tuple(parts), shape=tuple(values.shape))
+    return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
+
+
 def look_at_ids(ids: NDArray[np.int32]) -> tuple[int, int]:
     """Return the largest of ids int32 (n,), 0 of none, and at how many places they do not rise."""
     largest = ids.view(np.uint32).max(initial=0)  # negative ids count as large ones

@@ -29,6 +29,7 @@ from streammach.model.shrink import (
     shrink_to,
     spare_after,
 )
+from streammach.model.size import kept_text
 from streammach.options.estimators import USUAL
 from streammach.options.figures import HeldOutMetrics, words
 from streammach.options.model_spec import ModelSpec
@@ -383,21 +384,6 @@ def _apply_form(model: Model, form: ModelForm, rows: NDArray[np.int64], threads:
         n_pairs = int(np.count_nonzero(pairs.gains >= form.least_gain))
     share = form.n_repetitions / max(model.spec.n_repetitions, 1)
     return replace(small, counts=beside(pairs.largest(n_pairs), share))
-
-
-def kept_text(small: Model, whole: Model, *, all_pairs: bool = False) -> str:
-    """Return in words what a smaller model keeps of another one."""
-
-    def part(name: str, n: int, most: int) -> list[str]:
-        return [] if not most else [f"all {name}" if n == most else f"{n:,} of {most:,} {name}"]
-
-    a, b = small.spec, whole.spec
-    return ", ".join([
-        f"{small.stored or small.weights.dtype} weights",
-        *(part("repetitions", a.n_repetitions, b.n_repetitions) if not b.exact else ()),
-        *part("pairs", whole.n_pairs if all_pairs else small.n_pairs, whole.n_pairs),
-        *part("features", a.n_features, b.n_features),
-    ])  # fmt: skip
 
 
 def _changed_features(

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streammach.inputs.identity import PLACE
 from streammach.inputs.tables.cells import Cells, TableRows, parsed_numbers, strings_of
-from streammach.inputs.tables.values import is_utf8
+from streammach.inputs.tables.values import is_utf8, text_of
+from streammach.rows.arrays import fetch_array
 from streammach.rows.layouts import ends
 from streammach.system.errors import DataError, UsageError, clean
 
@@ -23,6 +25,7 @@ BEYOND = OverflowError("Python has no such value")  # in the place of a moment o
 EXTENSION = b"ARROW:extension:name", b"ARROW:extension:metadata"
 LISTS = ("list", "large_list", "fixed_size_list")  # kinds of types, as `pyarrow.types` calls them
 VIEWS = ("string_view", "binary_view")
+ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
 BYTES = ("string", "large_string", "binary", "large_binary", "fixed_size_binary", *VIEWS)
 
 
@@ -306,3 +309,34 @@ def _there(column: Any) -> NDArray[np.bool_]:
 def is_of(kind: Any, *names: str) -> bool:
     """Return whether a type of Arrow is one of some kinds."""
     return any(getattr(arrow().types, f"is_{name}")(kind) for name in names)
+
+
+def arrow_column(column: Any, name: str, *, head: bool = False) -> Any:
+    """Return cells as an Arrow array; values of several types as text.
+
+    Those of a `head` that cannot be read are null: perhaps nobody reads them.
+    """
+    pa = arrow()
+    if hasattr(column, "to_pylist"):
+        return column
+    column = fetch_array(column)
+    if getattr(column, "ndim", 1) > 1 and isinstance(column, np.ndarray):  # of vectors
+        flat = column.reshape(len(column), -1)
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+    if not hasattr(column, "dtype"):  # a list
+        column = np.fromiter(column, object, len(column))
+    elif str(column.dtype) in ONLY_POLARS:
+        column = column.to_list()
+    try:
+        if hasattr(column, "to_arrow"):  # of polars, whose texts are copied by that
+            return pa.table(column.to_frame()).column(0)
+        return pa.Array.from_pandas(column)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        pass
+    try:
+        return pa.array([text_of(value) for value in column], pa.large_binary())
+    except (TypeError, ValueError):
+        if head:
+            return pa.nulls(len(column))
+        what = f"the column '{clean(name, 60)}' holds values of several types"
+        raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None

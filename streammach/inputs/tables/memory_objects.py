@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import column_names, raw_name
 from streammach.inputs.source_options import TableOptions
-from streammach.inputs.tables.arrow_rows import arrow, check_buffers
+from streammach.inputs.tables.arrow_rows import arrow, arrow_column, check_buffers
 from streammach.inputs.tables.table_source import distinct
-from streammach.inputs.tables.values import is_missing, text_of
-from streammach.rows.arrays import csr_array, is_sparse
+from streammach.inputs.tables.values import is_missing
+from streammach.rows.arrays import csr_array, fetch_array, is_sparse
 from streammach.rows.names import Label, Names
 from streammach.system.errors import DataError, UsageError, clean, type_name
 
@@ -37,7 +37,6 @@ LAZY = ("collect", "compute", "to_table", "to_pandas", "execute")
 IN_TURN = ("collect_batches", "to_batches")  # what gives them some at a time: of polars, of Arrow
 SOME_ROWS = 2048  # that are taken from such an object at a time
 ANNDATA = ("X", "obs", "var", "var_names")  # by which AnnData is told
-ONLY_POLARS = ("Object", "Int128", "UInt128")  # types of polars that Arrow does not have
 
 
 @dataclass(frozen=True)
@@ -108,18 +107,6 @@ def as_rows(rows: Any) -> Any:
     if found is None:
         raise _no_rows(rows)
     return _of_array(found, rows)
-
-
-def fetch_array(values: Any) -> Any:
-    """Return a tensor of PyTorch, from any device, as an array or a matrix; else what came."""
-    if isinstance(values, type) or not hasattr(values, "to_sparse_csr"):
-        return values
-    values = values.detach().cpu()
-    if "sparse" in str(values.layout):
-        values = values.to_sparse_csr()
-        parts = map(fetch_array, (values.values(), values.col_indices(), values.crow_indices()))
-        return csr_array(tuple(parts), shape=tuple(values.shape))
-    return (values.float() if "bfloat16" in str(values.dtype) else values).numpy()
 
 
 def rows_in_turn(rows: Any, *, whole: bool = False) -> Iterator[Any] | None:
@@ -408,34 +395,3 @@ def _of_dicts(rows: Sequence[Mapping[Label, Any]]) -> NamedMatrix:
 def _names(names: Iterable[Any]) -> Names:
     raws = distinct([raw_name(name) for name in names], PLACE)
     return column_names(raws, len(raws), PLACE, "columns")
-
-
-def arrow_column(column: Any, name: str, *, head: bool = False) -> Any:
-    """Return cells as an Arrow array; values of several types as text.
-
-    Those of a `head` that cannot be read are null: perhaps nobody reads them.
-    """
-    pa = arrow()
-    if hasattr(column, "to_pylist"):
-        return column
-    column = fetch_array(column)
-    if getattr(column, "ndim", 1) > 1 and isinstance(column, np.ndarray):  # of vectors
-        flat = column.reshape(len(column), -1)
-        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
-    if not hasattr(column, "dtype"):  # a list
-        column = np.fromiter(column, object, len(column))
-    elif str(column.dtype) in ONLY_POLARS:
-        column = column.to_list()
-    try:
-        if hasattr(column, "to_arrow"):  # of polars, whose texts are copied by that
-            return pa.table(column.to_frame()).column(0)
-        return pa.Array.from_pandas(column)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        pass
-    try:
-        return pa.array([text_of(value) for value in column], pa.large_binary())
-    except (TypeError, ValueError):
-        if head:
-            return pa.nulls(len(column))
-        what = f"the column '{clean(name, 60)}' holds values of several types"
-        raise DataError(what, path=PLACE, hint="Make them all strings, or all lists.") from None

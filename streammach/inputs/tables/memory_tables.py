@@ -14,11 +14,11 @@ from streammach.inputs.bad_rows import BadRows
 from streammach.inputs.identity import PLACE
 from streammach.inputs.source import NamedLabels
 from streammach.inputs.source_options import GUESSED, SourceOptions
-from streammach.inputs.tables.arrow_rows import arrow, check_buffers
+from streammach.inputs.tables.arrow_rows import arrow, arrow_column, check_buffers
 from streammach.inputs.tables.batches import BatchTable
 from streammach.inputs.tables.cells import MOST_CELLS, PythonRows
 from streammach.inputs.tables.head import HEAD_ROWS
-from streammach.inputs.tables.memory_objects import SOME_ROWS, arrow_column
+from streammach.inputs.tables.memory_objects import SOME_ROWS
 from streammach.inputs.tables.table_source import distinct
 from streammach.options.recipe import Column, Recipe
 from streammach.rows.block import RowBlock

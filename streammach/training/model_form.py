@@ -54,9 +54,9 @@ from streammach.training.time_budget import MOST_ROWS
 LEAST_ROWS = 50  # fewer say nothing
 ENOUGH_ROWS = 2000  # by which more than the type of the weights is judged, and less than 8 bits
 # Standard errors of the rows' differences that a form may lose, of each figure; and that weights of
-# 8 bits or more may: they prune nothing, and rows that change their minds are mostly chance. What
-# they lose is none up to a tenth of a point, or 0.02 nats, of whatever many rows agree on.
-LOSES, ROUNDED, FREE, FREE_NATS = 0.5, 2.0, 0.001, 0.02
+# 8 bits or more may beyond a tenth of a point, or a hundredth of the log loss: they prune nothing,
+# rows that change their minds are mostly chance, and many agree on losses that nobody would see.
+LOSES, ROUNDED, FREE, FREE_LOSS = 0.5, 2.0, 0.001, 0.01
 LEAST_ERROR = 1e-9  # of what no row tells
 MOST_HALVINGS = 6  # of the pairs
 LOST = "less loses more than half a standard error of the held-out rows' differences"
@@ -154,7 +154,9 @@ class FormComparison:
         error = np.maximum(change.std(axis=1) / change.shape[1] ** 0.5, LEAST_ERROR)
         lost = -change.mean(axis=1)
         if self.is_rounded(form):
-            lost[lost < np.array([*[FREE] * (len(lost) - 1), FREE_NATS])] = 0
+            loss = -self._measured_whole[1][-1].mean()
+            free = np.array([*[FREE] * (len(lost) - 1), FREE_LOSS * loss])
+            lost = np.maximum(lost - free, np.minimum(lost, 0.0))
         return Verdict(measure_ids(self.rows, ids), float((lost / error).max()))
 
     def is_rounded(self, form: ModelForm) -> bool:

@@ -169,7 +169,7 @@ def test_what_rounding_loses_in_every_row_is_none_if_it_is_tiny(rng):
     ids, scores = ranked(rows, right, rng, n_classes)
     scores = scores * rng.uniform(0.5, 1.5, (n, 1)).astype(np.float32)
     # Which rows are right was known a little before.
-    found = {"float32": (ids, scores * np.where(right, 1.02, 1.0)[:, None].astype(np.float32))}
+    found = {"float32": (ids, scores * np.where(right, 1.005, 1.0)[:, None].astype(np.float32))}
     judge = Known(rows, found | dict.fromkeys(("int8", "int4"), (ids, scores)), n_classes)
     lost = [judge.verdict(ModelForm(weights=w, n_repetitions=8)).lost for w in ("int8", "int4")]
     assert lost[0] == 0

@@ -31,6 +31,7 @@ WORD = 20e-6  # seconds of one thread for a feature, or a name, whose words are 
 CANDIDATES = 64  # classes of a row, by scores with names and without
 ADDED_UP = 1 << 21  # scores of rows and classes that are added up at once
 ERRORS = 0.5  # of the same rows' mean difference: a weight that is worse by less is as good
+FREE = 0.002  # of the score, for labels without rows: new rows have more of them than held-out ones
 
 
 class NameFit(WeightFit, frozen=True, forbid_unknown_fields=True):
@@ -103,13 +104,13 @@ def _fit(
         sums = without + weight * np.where(new, times, 1.0) * own
         return best_once(ids, sums.astype(np.float32))[0][:, :MOST]
 
-    def largest(tried: dict[float, NDArray[np.int64]]) -> float:
+    def largest(tried: dict[float, NDArray[np.int64]], free: float = 0.0) -> float:
         each = {weight: score_rows(rows, ids) for weight, ids in tried.items()}
         best = max(each.values(), key=lambda one: float(one.mean()))
-        return max(weight for weight, one in each.items() if not is_worse(one, best, ERRORS))
+        return max(w for w, one in each.items() if not is_worse(one + free, best, ERRORS))
 
     weight = largest({weight: first(weight, 1.0) for weight in WEIGHTS})
-    times = largest({times: first(weight, times) for times in TIMES}) if weight else 1.0
+    times = largest({times: first(weight, times) for times in TIMES}, FREE) if weight else 1.0
     with_it, without_it = (measure_ids(rows, first(*w)) for w in ((weight, times), (0.0, 1.0)))
     return NameFit(weight=weight, with_it=with_it, without=without_it, unseen=times)
 

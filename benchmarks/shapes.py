@@ -265,15 +265,8 @@ def summary(lines):
 
 def draw(shapes, path):
     """Draw how far both doors are from the best linear baseline, in points of the first figure."""
-    from streammach.frontends.reports.drawing import (
-        BLUE,
-        DARK,
-        GREY,
-        ORANGE,
-        as_file,
-        legend_above,
-        svg_of,
-    )
+    from benchmarks.picture_files import as_file
+    from streammach.frontends.reports.drawing import BLUE, DARK, GREY, ORANGE, legend_above, svg_of
 
     names = [*shapes][::-1]
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 import streammach
-from streammach.frontends.reports.drawing import NAMESPACE, as_file
+from benchmarks.picture_files import NAMESPACE, as_file
 
 ROOT = Path(__file__).parent.parent
 BUILT = ROOT / "docs" / "_build"

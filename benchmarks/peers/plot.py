@@ -17,16 +17,18 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers.table import data_of, file_name
+from benchmarks.picture_files import as_file
 from streammach.frontends.reports import drawing as on_paper
-from streammach.frontends.reports.drawing import DARK, as_file, plain_log, svg_of
+from streammach.frontends.reports.drawing import DARK, plain_log, svg_of
 from streammach.system.machine import size_text, time_text
 
 OURS = "streammach"
+SKY, PINK = "#56B4E9", "#CC79A7"  # of Okabe and Ito, as the colours of reports
 FAMILIES = {
     OURS: (on_paper.VERMILION, "o"),
-    "torch": (on_paper.PINK, "D"),
+    "torch": (PINK, "D"),
     "omikuji": (on_paper.BLUE, "s"),
-    "libpecos": (on_paper.SKY, "^"),
+    "libpecos": (SKY, "^"),
     "napkinxc": (on_paper.GREEN, "v"),
     "vowpalwabbit": (on_paper.ORANGE, "P"),
     "fasttext-wheel": (on_paper.GREY, "X"),

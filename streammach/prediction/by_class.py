@@ -296,7 +296,8 @@ class NamespaceValues:
 
     def __init__(self, features: Names, by: str) -> None:
         self._features, self._by = features, by
-        self._own = np.flatnonzero(in_namespace(features, by.encode())).astype(np.int32)
+        self._inside = in_namespace(features, by.encode())
+        self._own = np.flatnonzero(self._inside)
         if not len(self._own):
             known = ", ".join(namespaces(features)) or "none"
             what = f"no feature of the model is in the namespace {clean(by)}: --by"
@@ -306,15 +307,9 @@ class NamespaceValues:
 
     def count(self, rows: RankedRows) -> IdCounts:
         """Return how many rows there are by value, and of how many the best class is right."""
-        block = rows.block
-        places = np.searchsorted(self._own, block.features)
-        places = np.minimum(places, len(self._own) - 1)
-        own = np.flatnonzero(self._own[places] == block.features)
-        owners = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))[own]
-        with_one, first = np.unique(owners, return_index=True)
-        group = np.full(block.n_rows, len(self._own))
-        group[with_one] = places[own[first]]
-        right = block.lists.match(rows.best[:, :1])[:, 0]
+        first = rows.block.first_in(self._inside)
+        group = np.where(first < 0, len(self._own), np.searchsorted(self._own, first))
+        right = rows.block.lists.match(rows.best[:, :1])[:, 0]
         return IdCounts.of(group, np.stack([np.ones_like(group), right], axis=1))
 
     def take(self, more: IdCounts) -> None:

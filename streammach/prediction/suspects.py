@@ -19,10 +19,11 @@ from streammach.prediction.by_class import table_text
 from streammach.prediction.output import Delimited, TextOutput
 from streammach.prediction.predict import output_of
 from streammach.prediction.predictor import Predictor
-from streammach.rows.arrays import keys
+from streammach.rows.arrays import keys, sum_lists
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, Names
 from streammach.store.dataset import Dataset
+from streammach.store.row_groups import row_keys
 from streammach.system.errors import UsageError
 from streammach.system.files.destinations import Foreign, known_by_start
 
@@ -163,26 +164,17 @@ def duplicates(dataset: Dataset, groups: NDArray[np.int32]) -> NDArray[np.int32]
     rows without features. Rows are compared by hashes of 64 bits of features and values, those that
     name `groups` aside, and a list of labels is one label.
     """
-    n, groups = dataset.n_rows, np.unique(groups)
+    n, counted = dataset.n_rows, ~np.isin(np.arange(dataset.n_features), groups)
     rows, labels = np.empty((2, n), np.uint64)
     step = max(1, min(dataset.facts.block_rows, HASH_VALUES * n // max(dataset.nnz, 1)))
     for start in range(0, n, step):
         stop = min(start + step, n)
         block = dataset.rows(start, stop)
-        block = block.with_values(~np.isin(block.features, groups))
-        bits, lists = block.values.astype(np.float32).view(np.uint32), block.lists
-        rows[start:stop] = _sums(block.indptr, keys(STREAM, block.features, bits))
-        labels[start:stop] = _sums(lists.starts, keys(STREAM, lists.classes))
-        empty = start + block.empty
-        rows[empty] = keys(STREAM, STREAM, empty)
+        rows[start:stop] = row_keys(block, counted)
+        labels[start:stop] = sum_lists(block.lists.starts, keys(STREAM, block.lists.classes))
+    empty = np.flatnonzero(rows == 0)
+    rows[empty] = keys(STREAM, STREAM, empty)
     return find_outvoted(rows, labels)
-
-
-def _sums(starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the sum of the hashes of each row, modulo 2^64: uint64 (n,)."""
-    ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-    sums: NDArray[np.uint64] = np.diff(ends[starts])
-    return sums
 
 
 def find_outvoted(rows: NDArray[np.uint64], labels: NDArray[np.uint64]) -> NDArray[np.int32]:

@@ -42,6 +42,12 @@ def keys(*parts: int | NDArray[np.integer]) -> NDArray[np.uint64]:
     return state
 
 
+def sum_lists(starts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of each list's values, of hashes modulo 2^64: (n,)."""
+    sums = np.append(values[:0].sum(), np.cumsum(values))
+    return np.diff(sums[starts])
+
+
 def permutation(n: int, *parts: int) -> NDArray[np.int64]:
     """Return a random order of ``range(n)`` that depends on the parts: int64 (n,)."""
     return np.argsort(keys(*parts, np.arange(n)))  # no two are the same: any sort gives one order

@@ -90,6 +90,14 @@ class RowBlock:
             values=self.values[kept],
         )  # fmt: skip
 
+    def first_in(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """Return each row's first feature of the chosen ones, bool (d,), or -1: int32 (n,)."""
+        found, places = np.full(self.n_rows, -1, np.int32), np.flatnonzero(chosen[self.features])
+        owners = np.searchsorted(self.indptr, places, "right") - 1
+        rows, first = np.unique(owners, return_index=True)
+        found[rows] = self.features[places[first]]
+        return found
+
     def beyond(self, n_features: int) -> RowBlock:
         """Return the rows without the values of so many first features."""
         return self.with_values(self.features >= n_features) if n_features else self

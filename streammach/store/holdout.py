@@ -273,12 +273,9 @@ def groups_of(dataset: Dataset, inside: NDArray[np.bool_], namespace: bytes) -> 
         what = f"no feature has the namespace '{clean(namespace)}'"
         hint = f"Known are {clean(', '.join(namespaces(dataset.features)), 120) or 'none'}."
         raise UsageError(what, path="--hold-out-by", hint=hint)
-    groups = np.full(dataset.n_rows, -1, np.int32)
+    groups = np.empty(dataset.n_rows, np.int32)
     for start, stop in dataset.block_ranges():
-        block = dataset.rows(start, stop)
-        places = np.flatnonzero(inside[block.features])
-        rows, firsts = np.unique(np.searchsorted(block.indptr, places, "right"), return_index=True)
-        groups[start + rows - 1] = block.features[places[firsts]]
+        groups[start:stop] = dataset.rows(start, stop).first_in(inside)
     return groups
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streammach.options.facts import DataFacts
-from streammach.rows.arrays import csr_array, keys
+from streammach.rows.arrays import csr_array, keys, sum_lists
 from streammach.rows.block import RowBlock
 from streammach.rows.names import SEPARATOR, namespace_ids
 from streammach.store.dataset import Dataset
@@ -129,12 +129,12 @@ def equal_rows(
     """
     counts = dataset.feature_counts
     counted = (counts > 1) & (np.arange(len(counts)) >= dataset.n_common_features)
-    names = np.where(_are_sure(dataset, rows, counted), _row_keys(rows, counted), np.uint64(0))
+    names = np.where(_are_sure(dataset, rows, counted), row_keys(rows, counted), np.uint64(0))
     known = np.unique(names[names > 0])
     places, of = [numbers[:0]], [known[:0]]
     for start, stop in dataset.block_ranges() if len(known) else ():
         clock.check()
-        own = _row_keys(dataset.rows(start, stop), counted)
+        own = row_keys(dataset.rows(start, stop), counted)
         found = np.flatnonzero(np.isin(own, known))
         places.append(start + found)
         of.append(own[found])
@@ -146,12 +146,11 @@ def equal_rows(
     return names, where[kept], every[kept]
 
 
-def _row_keys(rows: RowBlock, counted: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def row_keys(rows: RowBlock, counted: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Return a key of what each row holds of the features that count: uint64 (n,), 0 of nothing."""
     each = keys(STREAM, rows.features, _codes(rows))
     each[~counted[rows.features]] = 0
-    sums = np.append(np.uint64(0), np.cumsum(each, dtype=np.uint64))  # modulo 2^64
-    return sums[rows.indptr[1:]] - sums[rows.indptr[:-1]]
+    return sum_lists(rows.indptr, each)
 
 
 def _are_sure(
@@ -168,8 +167,7 @@ def _are_sure(
     seen = np.bincount(values, minlength=VALUES)
     bits[often] = np.log2(rows.n_rows / seen[values])
     bits[~counted[rows.features]] = 0
-    sums = np.append(0.0, np.cumsum(bits))
-    told: NDArray[np.bool_] = np.diff(sums[rows.indptr]) >= SURE * math.log2(max(n, 2))
+    told: NDArray[np.bool_] = sum_lists(rows.indptr, bits) >= SURE * math.log2(max(n, 2))
     return told
 
 

@@ -12,8 +12,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from streammach.conversion.memory_rows import IteratorRows, MemoryRows, collect_rows, iterator_rows
-from streammach.conversion.merged_rows import merge_equal_rows
+from streammach.conversion.memory_rows import (
+    IteratorRows,
+    MemoryRows,
+    collect_rows,
+    iterator_rows,
+    merge_equal_rows,
+)
 from streammach.inputs.bad_rows import BadRows, skipping
 from streammach.inputs.label_names import NamesOfLabels
 from streammach.inputs.source_options import TableOptions

@@ -15,8 +15,7 @@ from streammach.system.errors import UsageError
 # Okabe and Ito's colours, which stay apart for colour-blind eyes; each has a marker and a dash.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 GREY, DARK = "#767676", "#333333"
-SKY, PINK = "#56B4E9", "#CC79A7"
-BLACK, GRID, WHITE = "#000000", "#e2e2e2", "#ffffff"
+GRID, WHITE = "#e2e2e2", "#ffffff"
 Style = tuple[str, str, Any]  # colour, marker, dash
 SERIES: tuple[Style, ...] = (
     (BLUE, "o", "-"),
@@ -51,7 +50,6 @@ WIDTH = 4.5  # of a figure, in inches: letters of 9 points are no smaller on a p
 LETTER, MARK = 0.066, 0.42  # width of a legend's letter and of what stands before it, in inches
 ROOM = 4.3  # for a legend, in inches
 FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
-NAMESPACE = "http://www.w3.org/2000/svg"
 # On a dark screen bright and dark change places, and each colour stays what it is.
 NIGHT = (
     "@media screen and (prefers-color-scheme: dark) "
@@ -109,12 +107,6 @@ def _inline(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r'href="#', f'href="#{name}-', svg)
     svg = svg.replace("url(#", f"url(#{name}-")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
-
-
-def as_file(svg: str) -> str:
-    """Return a figure of a page as a document of its own, with all that a file needs."""
-    begin, rest = svg.replace("<svg ", f'<svg xmlns="{NAMESPACE}" ', 1).split(">", 1)
-    return f"{begin}>\n<style>{NIGHT}</style>{rest}\n"
 
 
 def plain_log(axis: Any, unit: float = 1.0) -> None:

@@ -5,7 +5,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from streammach.frontends.reports.drawing import NIGHT, SERIES, as_file, plain_log
+from benchmarks.picture_files import as_file
+from streammach.frontends.reports.drawing import NIGHT, SERIES, plain_log
 from streammach.frontends.reports.run_plots import memory_plot
 from streammach.system.machine import size_text
 

@@ -22,8 +22,8 @@ import numpy as np
 import streammach as sm
 from benchmarks.machine_facts import facts, parser, report, text_of
 from streammach.planning.constraints import Constraints
-from streammach.store.copies import copy_rows
 from streammach.store.dataset import Dataset
+from streammach.store.holdout import copy_rows
 from streammach.training import out_of_fold
 
 SHARE, SEED = 0.02, 1

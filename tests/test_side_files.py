@@ -17,7 +17,7 @@ from streammach.model.label_changes import entitle, rename
 from streammach.prediction.allowed import KnownLabels, labels_in
 from streammach.rows.names import Names
 from streammach.rows.vocabulary import Vocabulary
-from streammach.store.class_weights import weigh_classes
+from streammach.store.label_facts import weigh_classes
 from streammach.system.errors import BudgetError, StreammachError
 from tests.model.models import model_of
 

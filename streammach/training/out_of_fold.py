@@ -32,9 +32,8 @@ from streammach.prediction.suspects import (
     suspects_of,
     suspicious,
 )
-from streammach.store.copies import copy_rows
 from streammach.store.dataset import Dataset
-from streammach.store.holdout import row_folds
+from streammach.store.holdout import copy_rows, row_folds
 from streammach.system.clock import Clock
 from streammach.system.errors import Interrupted, UsageError, type_name
 from streammach.system.files.destinations import Destination

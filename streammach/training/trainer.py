@@ -30,9 +30,8 @@ from streammach.options.training import TrainingOptions
 from streammach.planning.choose import plan, rows_held_out
 from streammach.planning.constraints import Constraints
 from streammach.rows.names import Label
-from streammach.store.class_weights import ClassWeights
 from streammach.store.dataset import Dataset
-from streammach.store.label_facts import LabelFacts, names_column
+from streammach.store.label_facts import ClassWeights, LabelFacts, names_column
 from streammach.system.clock import Clock
 from streammach.system.errors import BudgetError, UsageError, type_name
 from streammach.system.files.folders import temporary_folder
@@ -259,7 +258,7 @@ def train(
         The importance of each row; 1 otherwise. Rows of importance 0 are left out.
     class_weight : "balanced", dict or path-like, optional
         What the rows of each class count for, beside `sample_weight`: the same for all classes
-        together; or by label; or a file (:func:`streammach.store.class_weights.weigh_classes`).
+        together; or by label; or a file (:func:`streammach.store.label_facts.weigh_classes`).
     label_names : dict, path-like or "labels", optional
         What labels are called: a name or several of each label; or a file
         (:func:`streammach.inputs.label_names.read_label_names`); or labels are names themselves;

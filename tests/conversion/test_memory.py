@@ -9,8 +9,8 @@ from streammach.conversion.memory_labels import label_values, to_labels, to_weig
 from streammach.conversion.memory_rows import MemoryRows
 from streammach.inputs.tables.memory_objects import to_matrix
 from streammach.rows.names import Names
-from streammach.store.copies import copy_rows
 from streammach.store.dataset import Dataset
+from streammach.store.holdout import copy_rows
 from streammach.system.errors import DataError, UsageError
 
 

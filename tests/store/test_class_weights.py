@@ -5,7 +5,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.store.class_weights import weigh_classes
+from streammach.store.label_facts import weigh_classes
 from streammach.system.errors import DataError, UsageError
 from tests.builders import fit, listed_lines
 

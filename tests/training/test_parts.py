@@ -10,7 +10,7 @@ import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from streammach.store.class_weights import weigh_classes
+from streammach.store.label_facts import weigh_classes
 from streammach.system.errors import Interrupted, MismatchError, ModelError, UsageError
 from streammach.training.run_part import PartNumber, RunPart
 from streammach.training.warm_start import Start

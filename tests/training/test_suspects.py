@@ -15,8 +15,7 @@ from streammach.cli.main import main
 from streammach.planning import choose
 from streammach.prediction import suspects as doubts
 from streammach.prediction.suspects import duplicates, find_outvoted, suspects_of
-from streammach.store.copies import copy_rows
-from streammach.store.holdout import row_folds
+from streammach.store.holdout import copy_rows, row_folds
 from streammach.system.errors import Interrupted, UsageError
 from streammach.system.machine import MemoryLimit
 from streammach.training import out_of_fold

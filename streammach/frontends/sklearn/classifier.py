@@ -28,7 +28,7 @@ from streammach.planning.constraints import Constraints
 from streammach.prediction.allowed import Allowed
 from streammach.prediction.metrics import LIKELY
 from streammach.rows.block import RowBlock
-from streammach.store.class_weights import ClassWeights
+from streammach.store.label_facts import ClassWeights
 from streammach.system.progress import Wanted
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streammach.system.errors import DataError, UsageError, check_word, clean
-from streammach.system.files.destinations import Destination, known_by_start
+from streammach.system.files.destinations import Destination, known_by_mark
 from streammach.system.files.reading import disk_errors, regular
 from streammach.system.files.writing import fsync_folder, remove_file
 from streammach.system.linux import sync
@@ -20,7 +20,7 @@ STRICT_HINT = "Fix it, or let --on-bad-row skip leave such rows out."
 UTF8_HINT = "Write it as UTF-8, such as with: iconv -f LATIN1 -t UTF-8 FILE"
 HEADING = "file\tline\tbyte\treason\n"
 
-LIST = known_by_start(HEADING, "it is no list of rows that streammach left out")
+LIST = known_by_mark(HEADING, "it is no list of rows that streammach left out")
 
 
 @dataclass(frozen=True, kw_only=True)

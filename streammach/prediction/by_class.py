@@ -19,7 +19,7 @@ from streammach.prediction.output import NUMBER, CsvOutput, Delimited, TextOutpu
 from streammach.prediction.ranked_rows import RankedRows
 from streammach.rows.names import SEPARATOR, Label, Names, in_namespace, namespaces
 from streammach.system.errors import UsageError, clean
-from streammach.system.files.destinations import known_by_start
+from streammach.system.files.destinations import known_by_mark
 
 EXAMPLES = 3  # rows that are named of each class
 MOST_PAIRS = 1 << 19  # of classes that are told apart; where there are more, rare ones are left out
@@ -34,7 +34,7 @@ COLUMNS = ("label", "rows", "predicted", "precision", "recall", "f1", "probabili
            "share", "examples")  # fmt: skip
 TITLES = ("title", "confusion_title")  # behind these where the model has titles
 HEADING = ",".join(COLUMNS)
-CSV, TABLE = CsvOutput(), known_by_start(HEADING, "streammach did not make it")
+CSV, TABLE = CsvOutput(), known_by_mark(HEADING, "streammach did not make it")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ FEW_IDS = 256  # whose labels are looked up one by one
 
 
 @add_parameters(EvaluateOptions, Device)
-class Predictor:
+class Predictor(AbstractContextManager["Predictor"]):
     """Applies a model.
 
     Parameters
@@ -349,9 +350,6 @@ class Predictor:
         """Stop the threads."""
         self._backend.close()
         self.scorers.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

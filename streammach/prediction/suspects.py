@@ -25,7 +25,7 @@ from streammach.rows.names import SEPARATOR, Names
 from streammach.store.dataset import Dataset
 from streammach.store.row_groups import row_keys
 from streammach.system.errors import UsageError
-from streammach.system.files.destinations import Foreign, known_by_start
+from streammach.system.files.destinations import Foreign, known_by_mark
 
 # What is said of a row: its number; its label, of lists one of them, or -1 for one that is missing;
 # the best class that is none of its labels, -1 for none; probabilities of both; ln of the odds of
@@ -252,4 +252,4 @@ def list_format(path: Path) -> tuple[TextOutput, Foreign]:
     if output.packed or not isinstance(form, TextOutput):
         raise UsageError("a list of rows is text: name it .csv, .tsv or .jsonl", path=path)
     start = form.delimiter.join(COLUMNS) if isinstance(form, Delimited) else '{"row": '
-    return form, known_by_start(start, "streammach did not make it")
+    return form, known_by_mark(start, "streammach did not make it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ from streammach.system.files.reading import sha256
 from streammach.system.progress import Wanted
 
 
-class Dataset(StoredRows, Reported):
+class Dataset(StoredRows, Reported, AbstractContextManager["Dataset"]):
     """A store of labelled rows, opened for reading; safe to read from several threads.
 
     Use :meth:`open`. A ``with`` block closes its files.
@@ -354,9 +355,6 @@ class Dataset(StoredRows, Reported):
         """Close the store's files."""
         if self._blobs is not None:
             self._blobs.close()
-
-    def __enter__(self) -> Dataset:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

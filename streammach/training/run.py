@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ from streammach.options.training import TrainSpec
 from streammach.options.types import Amount, Count, Ranker, Share
 from streammach.parts.training_record import LOG
 from streammach.system.errors import DiskError, MismatchError, UsageError, clean
-from streammach.system.files.destinations import Destination, not_regular
+from streammach.system.files.destinations import Destination, known_by_mark
 from streammach.system.files.reading import read_small
 from streammach.system.files.workplaces import Workplace
 from streammach.system.files.writing import TEMPORARY
@@ -285,15 +284,8 @@ def check_request(folder: Path, request: str, kind: str = "run") -> None:
         raise MismatchError(what, path=folder, hint=hint)
 
 
-def _foreign(what: str, mark: str, path: Path) -> str | None:
-    ours, why = False, not_regular(path)
-    with suppress(DiskError):
-        ours = why is None and mark.encode() in read_small(path, MAX_FILE)[:1000]
-    return None if ours else why or f"it is no {what} that streammach made"
-
-
-PAGE = partial(_foreign, "page", MARK)
-CARD = partial(_foreign, "card", CARD_MARK)
+PAGE = known_by_mark(MARK, "it is no page that streammach made", 1000)
+CARD = known_by_mark(CARD_MARK, "it is no card that streammach made", 1000)
 
 
 def opened_so_far(folder: Path) -> tuple[Plan | None, RunSettings | None, str]:

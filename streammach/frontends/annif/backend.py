@@ -17,7 +17,7 @@ from annif.util import boolean
 
 from streammach.model.model import Model
 from streammach.system.errors import Interrupted, StreammachError, clean
-from streammach.system.files.destinations import Destination, known_by_start, not_regular
+from streammach.system.files.destinations import Destination, known_by_mark, not_regular
 from streammach.system.files.raw_text import text_lines
 from streammach.training.trainer import train
 
@@ -71,7 +71,7 @@ class StreammachBackend(AnnifLearningBackend):  # type: ignore[misc]  # without 
 
     def _find_rows(self, *, kept: bool) -> Destination:
         """Return the place of a project's rows; NotSupportedException without any, if `kept`."""
-        path, ours = Path(self.datadir, ROWS), known_by_start(MARK, "it has no rows of a project")
+        path, ours = Path(self.datadir, ROWS), known_by_mark(MARK, "it has no rows of a project")
         if kept and not path.exists():
             raise self._error(exception.NotSupportedException, "no rows are kept: train first")
         return Destination(path, ours, force=True)

@@ -12,10 +12,10 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from streammach.frontends.cluster.worker import leave_tasks
 from streammach.options.plan import Plan
@@ -192,7 +192,7 @@ class WorkersLostError(StreammachError):
     """Workers were lost again and again, or the scheduler was."""
 
 
-class RunningTasks:
+class RunningTasks(AbstractContextManager["RunningTasks"]):
     """Tasks that workers work at, by their numbers, until a block ends that holds them.
 
     The end of the connection is a WorkersLostError then.
@@ -237,9 +237,6 @@ class RunningTasks:
             # Dask does again what a lost worker had done, as long as somebody wants it.
             self._futures.pop(number).release()
         return found
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.leave()

@@ -44,7 +44,7 @@ def export(*, run: Path, options: ExportOptions, as_json: bool) -> None:
     from streammach.system.files.destinations import Destination  # compiled code loads on demand
 
     out, memory, folder = options.out, options.room.memory, folder_of(run)
-    goal = Destination(out, model_formats.not_an_export, force=options.force, inputs=[folder])
+    goal = Destination(out, model_formats.EXPORT, force=options.force, inputs=[folder])
     size = size_in_file(run)
     n_weights = (size.spec.n_hashed_features + size.n_more) * size.spec.n_columns
     beside = {"decoded weights": DECODED_BYTES * n_weights}

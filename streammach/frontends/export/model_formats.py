@@ -5,7 +5,6 @@ Both are described in docs/reference/model-format.md.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,26 +20,17 @@ from streammach.prediction.output import ByteFile
 from streammach.prediction.ranking import frequency_scores, knows_frequencies
 from streammach.rows.pairs import CountWeights
 from streammach.system.errors import UsageError
-from streammach.system.files.destinations import Destination, not_regular
+from streammach.system.files.destinations import Destination, known_by_mark
 from streammach.system.files.writing import Writer
 from streammach.system.machine import size_text
 
 FORMAT = 1
 MARK = "streammach_export"  # the first array, or the producer of a graph: files of ours begin so
+EXPORT = known_by_mark(MARK, "it is no model that streammach exported", 64)
 OPSET, IR = 17, 8  # what readers from 2022 on know
 MOST = 2_000_000_000  # bytes of a file of protocol buffers
 WITHOUT = "Leave --onnx out: FILE.npz has all of it."
 ZERO, ONE, TINY = np.float32(0), np.float32(1), np.float32(1e-12)
-
-
-def not_an_export(path: Path) -> str | None:
-    """Return why a file is no exported model; None if it is."""
-    why = not_regular(path)
-    if why is not None:
-        return why
-    with open(path, "rb") as file:
-        ours = MARK.encode() in file.read(64)
-    return None if ours else "it is no model that streammach exported"
 
 
 def write_npz(model: Model, document: bytes, goal: Destination) -> None:

@@ -145,15 +145,15 @@ def not_regular(path: Path) -> str | None:
     return None if path.is_file() and not path.is_symlink() else "it is no regular file"
 
 
-def known_by_start(start: str, not_ours: str) -> Foreign:
-    """Return what tells a file by how it starts."""
+def known_by_mark(mark: str, not_ours: str, within: int = 0) -> Foreign:
+    """Return what tells a file by a mark with which it starts, or that is within some bytes."""
 
     def foreign(path: Path) -> str | None:
         why = not_regular(path)
         if why is not None:
             return why
         with open(path, "rb") as file:
-            return None if file.read(len(start)) == start.encode() else not_ours
+            return None if mark.encode() in file.read(within or len(mark)) else not_ours
 
     return foreign
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TextIO
 
 from streammach.system.clock import Clock
@@ -72,7 +73,7 @@ def fit_lines(text: str, stream: TextIO | None) -> str:
     return "\n".join(lines)
 
 
-class ProgressBar:
+class ProgressBar(AbstractContextManager["ProgressBar"]):
     """Progress of long work, as the user chose: a bar, a line now and then in a pipe, or a call.
 
     Who works calls it with a stage, what is done of it, and all of it. Stages that take less than a
@@ -151,9 +152,6 @@ class ProgressBar:
             stages.close(whole=whole)
         with self._lock:
             self._take_off()
-
-    def __enter__(self) -> ProgressBar:
-        return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
         self.close(whole=kind is None)

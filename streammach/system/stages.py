@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,7 +70,7 @@ class _Present:
         return min(max(self.done / self.total, 0.0), 1.0) if self.total > 0 else None
 
 
-class Stages:
+class Stages(AbstractContextManager["Stages"]):
     """The stages of a piece of work, one after another."""
 
     def __init__(
@@ -89,9 +89,6 @@ class Stages:
         self._lock, self._over = ForkSafeLock(), threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
-
-    def __enter__(self) -> Stages:
-        return self
 
     def __exit__(self, kind: object, *error: object) -> None:
         self.close(whole=kind is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,7 +126,7 @@ class FolderLease:
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Reported):
+class Run(Reported, AbstractContextManager["Run"]):
     """A finished run: its folder, what was decided, what was measured.
 
     Attributes
@@ -198,9 +198,6 @@ class Run(Reported):
         """Remove the folder, if it is a temporary one; models that were opened stay usable."""
         if self.kept is not None:
             self.kept.close()
-
-    def __enter__(self) -> Run:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

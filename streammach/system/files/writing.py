@@ -41,7 +41,7 @@ def fsync_file(path: Path) -> None:
         os.close(handle)
 
 
-class Writer:
+class Writer(contextlib.AbstractContextManager["Writer"]):
     """A new file in a folder of ours, that appears under its name when it is whole and durable.
 
     Bytes go to a temporary name in the same folder; :meth:`commit` syncs and renames. Leaving the
@@ -90,9 +90,6 @@ class Writer:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             os.close(handle)
-
-    def __enter__(self) -> Writer:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

@@ -124,25 +124,18 @@ def skipping(on_bad_row: str, max_bad: int | None) -> bool:
     return on_bad_row == "skip"
 
 
-def rejects_list(
-    path: str | os.PathLike[str] | None, *, skip: bool, force: bool, inputs: Sequence[Path]
-) -> Destination | None:
-    """Return where rows that are left out are listed; None where that was not named."""
-    if path is None:
-        return None
-    if not skip:
-        raise UsageError("rows are left out and listed with --on-bad-row skip: --rejects")
-    return Destination(Path(path), LIST, force=force, inputs=inputs)
-
-
 @contextmanager
 def listed_rows(
-    destination: Destination | None, *, skip: bool, most: int | None
-) -> Iterator[BadRows]:
+    path: str | os.PathLike[str] | None, *, skip: bool, most: int | None, force: bool,
+    inputs: Sequence[Path],
+) -> Iterator[BadRows]:  # fmt: skip
     """Yield what counts rows that cannot be read; their list appears when the block is done."""
-    if destination is None:
+    if path is None:
         yield BadRows(skip=skip, most=most)
         return
+    if not skip:
+        raise UsageError("rows are left out and listed with --on-bad-row skip: --rejects")
+    destination = Destination(Path(path), LIST, force=force, inputs=inputs)
     with destination.scratch() as made:
         rows = BadRows(skip=skip, most=most, listed=made)
         try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streammach.backends.protocol import Backend
 from streammach.conversion.memory_labels import name_as_cells, take_rows, to_labels
-from streammach.inputs.bad_rows import BadRows, listed_rows, rejects_list, skipping
+from streammach.inputs.bad_rows import BadRows, listed_rows, skipping
 from streammach.inputs.identity import PLACE
 from streammach.inputs.label_arrays import Labels
 from streammach.inputs.source_options import GUESSED, SourceOptions
@@ -216,13 +216,13 @@ def evaluate(
     path = path if y is None else (path, y)
     in_memory = not isinstance(path, str | os.PathLike)
     place = PLACE if in_memory else locate(path)
-    listed = rejects_list(rejects, skip=skip, force=force, inputs=[place])
+    listed = listed_rows(rejects, skip=skip, most=max_bad, force=force, inputs=[place])
     request = EvaluationRequest(
         threshold=threshold, propensity=propensity, estimators=estimators, by=by, at=tuple(at),
         by_class=by_class, confusions=confusions,
     )  # fmt: skip
     with ExitStack() as stack:
-        bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
+        bad_rows = stack.enter_context(listed)
         if not isinstance(predictor, Predictor):
             known = predictor if isinstance(predictor, Model) else Model.load(predictor)
             predictor = stack.enter_context(Predictor(known))

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from isal import igzip
 
-from streammach.inputs.bad_rows import listed_rows, rejects_list, skipping
+from streammach.inputs.bad_rows import listed_rows, skipping
 from streammach.inputs.source_options import GUESSED, SourceOptions
 from streammach.model.document import folder_of, read_document
 from streammach.model.model import Model
@@ -120,9 +120,9 @@ def predict(
             Path(buckets), lambda _: "it exists already", force=True, inputs=[*reads]
         )
         reads.append(extra.path)
-    listed = rejects_list(rejects, skip=skip, force=force, inputs=reads)
+    listed = listed_rows(rejects, skip=skip, most=max_bad, force=force, inputs=reads)
     with ExitStack() as stack:
-        projected = 0
+        projected, bad_rows = 0, stack.enter_context(listed)
         if folder is not None:
             projected = room_before(
                 folder, "predict", path, request.cells(), memory=memory, device=device,
@@ -137,7 +137,6 @@ def predict(
             "predict", path, request.cells(allowed), options, beside,
             some_labels=allowed is not None,
         )  # fmt: skip
-        bad_rows = stack.enter_context(listed_rows(listed, skip=skip, most=max_bad))
         report = stack.enter_context(ProgressBar(progress, UNITS))
         shape, seen = AnswerShape.of(request, predictor.model, allowed), InputCounts()
         parts = predictor.rank_input(
@@ -157,7 +156,7 @@ def predict(
         out=None if goal is None else str(table), n_rows=n_rows, k=shape.k,
         estimator=predictor.model.calibrated_ranking if request.calibrated else predictor.estimator,
         unknown_values=seen.unknown_values, skipped=dict(bad_rows.reasons),
-        rejects=str(listed.path) if listed is not None and bad_rows.total else None,
+        rejects=str(rejects) if rejects is not None and bad_rows.total else None,
         seconds=time.monotonic() - began, projected_bytes=max(projected, room.projected_bytes),
     )  # fmt: skip
 

@@ -108,10 +108,10 @@ def test_a_header_that_comes_alone_or_in_parts_is_waited_for(table):
     assert found == whole(table, path, "--out-format", "jsonl")
 
 
-def test_packed_rows_come_through_a_pipe(text):
+def test_packed_rows_come_through_a_pipe_and_go_to_one_with_a_name(text):
     data = (text / "a.vw").read_bytes()
-    done = subprocess.run(COMMAND, cwd=text, input=gzip.compress(data), capture_output=True,
-                          check=True)  # fmt: skip
+    done = subprocess.run([*COMMAND, "--out", "/dev/stdout"], cwd=text, input=gzip.compress(data),
+                          capture_output=True, check=True)  # fmt: skip
     assert done.stdout == whole(text, "a.vw")
 
 
@@ -130,13 +130,18 @@ def test_a_reader_that_leaves_ends_the_command_quietly(form, text):
 
 
 @pytest.mark.timeout(90)
-def test_a_named_pipe_gets_the_table(text):
-    os.mkfifo(text / "pipe")
-    command = [*COMMAND[:5], "a.vw", "--out", "pipe", "--out-format", "csv", "--json"]
-    with subprocess.Popen(command, cwd=text, stdout=subprocess.PIPE) as process:
-        found = (text / "pipe").read_bytes()
-        assert json.loads(process.stdout.read())["n_rows"] == 200
-    assert found == whole(text, "a.vw", "-k", "5", "--out-format", "csv")
+def test_named_pipes_give_rows_and_get_the_table(text):
+    for name in ("in", "out"):
+        os.mkfifo(text / name)
+    with (
+        subprocess.Popen(["cp", "a.vw", "in"], cwd=text),
+        subprocess.Popen(["cat", "out"], cwd=text, stdout=subprocess.PIPE) as reader,
+    ):
+        said = whole(text, "in", "--out", "out", "--out-format", "csv", "--json")
+        found = reader.stdout.read()
+    assert json.loads(said)["n_rows"] == 200
+    assert found == whole(text, "a.vw", "--out-format", "csv")
+    assert (text / "out").is_fifo()
 
 
 def test_a_reader_of_the_story_may_leave_before_it_begins(tiny):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import streammach as sm
+from streammach.cli.main import main
 from tests.cli.conftest import BUDGET
 from tests.cli.test_commands import one_line, run
 
@@ -76,14 +77,21 @@ def test_values_are_told_once(job, capsys):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("command", ["info run", "info run --json", "predict run test.vw"])
-def test_a_full_disk_is_named(command, job):
+def test_a_full_disk_is_named(job, monkeypatch, capsys):
+    monkeypatch.chdir(job)
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "streammach", *command.split()], cwd=job,
+        done = subprocess.run([sys.executable, "-m", "streammach", "predict", "run", "test.vw"],
                               check=False, stdout=full, stderr=subprocess.PIPE,
                               text=True)  # fmt: skip
-    assert done.returncode == 7
-    assert "No space left on device: standard output" in done.stderr
+    found = [(done.returncode, done.stderr)]
+    for words in (["info", "run"], ["info", "run", "--json"]):
+        with open("/dev/full", "w") as full, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", full)
+            code = main(words)
+        found.append((code, capsys.readouterr().err))
+    for code, said in found:
+        assert code == 7
+        assert "No space left on device: standard output" in said
 
 
 def test_an_output_that_is_closed_ends_no_command(job, monkeypatch, capsys):

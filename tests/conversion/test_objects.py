@@ -35,7 +35,8 @@ FRAME = pd.DataFrame({
 })  # fmt: skip
 TEXTS = FRAME["title"].tolist()
 PLAN = {"epochs": 1, "n_buckets": 3, "n_repetitions": 1, "counts": "off", "threads": 1}
-SHORT = {**PLAN, "learning_rate": 0.5, "transform": "raw", "progress": "none"}
+PARTS = {"transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
+SHORT = {**PLAN, **PARTS, "learning_rate": 0.5, "progress": "none"}
 
 
 NUMBER = itertools.count()
@@ -200,16 +201,10 @@ def answer(model, plain):
 
 
 def estimator(**roles):
-    options = {"counts": "off", "transform": "raw"}
     return sm.MACHClassifier(
-        epochs=1,
-        n_buckets=3,
-        n_repetitions=1,
-        learning_rate=0.5,
-        options=options,
-        n_jobs=1,
-        **roles,
-    )
+        epochs=1, n_buckets=3, n_repetitions=1, learning_rate=0.5,
+        options={"counts": "off", **PARTS}, n_jobs=1, **roles,
+    )  # fmt: skip
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """One model through every door: the right answer for the right row, whatever rows come from."""
 
 import os
-import subprocess
-import sys
 import warnings
 from itertools import pairwise
 
@@ -310,30 +308,6 @@ def job(tiny, monkeypatch):
     assert main([*train, "--progress", "none"]) == 0
     tiny.text("new.vw", tiny.lines(20, 12))
     return tiny.folder
-
-
-def predicted(*arguments, **options):
-    command = [sys.executable, "-m", "streammach", "predict", "run", *arguments]
-    done = subprocess.run(command, capture_output=True, check=False, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_text_is_predicted_from_pipes(job, tmp_path):
-    sm.predict("run", "new.vw", "table.tsv")
-    wanted = (job / "table.tsv").read_bytes()
-    assert wanted.count(b"\n") == 21
-    assert predicted("-", input=(job / "new.vw").read_bytes()) == wanted
-    for name in ("in", "out"):
-        os.mkfifo(tmp_path / name)
-    with (
-        subprocess.Popen(["cp", "new.vw", tmp_path / "in"], cwd=job),
-        subprocess.Popen(["cat", tmp_path / "out"], stdout=subprocess.PIPE) as reader,
-    ):
-        predicted(str(tmp_path / "in"), "--out", str(tmp_path / "out"))
-        assert reader.stdout.read() == wanted
-    assert (tmp_path / "out").is_fifo()
-    assert predicted("new.vw", "--out", "/dev/stdout") == wanted
 
 
 def test_a_predictor_works_in_a_forked_child(job):

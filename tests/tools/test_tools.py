@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -56,16 +57,18 @@ def test_a_script_runs_as_it_is_typed(tmp_path):
     assert (tmp_path / "a.vw").read_text().count("\n") == 108
 
 
-def test_convert_is_the_command(tiny):
+def test_convert_is_the_command(tiny, monkeypatch, capsys):
     source = tiny.text("a.vw", tiny.lines(40, 5))
     command = [sys.executable, str(TOOLS / "convert.py"), str(source), str(tiny.folder / "a.zarr")]
     subprocess.run(command, check=True, capture_output=True)
     assert main(["convert", str(source), str(tiny.folder / "b.zarr")]) == 0
     stores = [Dataset.open(tiny.folder / name) for name in ("a.zarr", "b.zarr")]
     assert stores[0].digest == stores[1].digest
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "it exists already" in done.stderr
+    monkeypatch.setattr(sys, "argv", command[1:])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(command[1], run_name="__main__")
+    assert ended.value.code == 2
+    assert "it exists already" in capsys.readouterr().err
 
 
 def test_both_parts_of_made_up_rows_in_one_call(tmp_path, capsys):

@@ -11,8 +11,9 @@ from streammach.options.annotated import TYPES
 from streammach.system.errors import StreammachError, UsageError
 
 SHAPE = {"n_buckets": 4, "n_repetitions": 2}
-SHORT = {"epochs": 1, "learning_rate": 0.5}
-PLAIN = {**SHAPE, **SHORT, "counts": "off", "threads": 1, "progress": "none"}
+SHORT = {"epochs": 1, "learning_rate": 0.5, "transform": "raw"}
+PARTS = {"counts": "off", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PLAIN = {**SHAPE, **SHORT, **PARTS, "threads": 1, "progress": "none"}
 ODD = [
     {"text": "2", "NaN": math.nan, "huge": 10**30},
     {"none": None, "inf": math.inf, "negative": -1},
@@ -36,13 +37,18 @@ def folder(tmp_path_factory):
 
 
 def estimator(**options):
-    return sm.MACHClassifier(**{**SHAPE, "epochs": 1} | options).fit(X, Y)
+    quick = {**SHAPE, "epochs": 1, "learning_rate": 0.5, "options": {"transform": "raw", **PARTS}}
+    return sm.MACHClassifier(**quick | options).fit(X, Y)
 
 
 def suspects(data, **options):
     small = sm.Constraints(**SHAPE, parts={"counts": "off"})
     short = {"training": sm.TrainingOptions(**SHORT), "constraints": small, "folds": 2}
     return sm.suspects(data, **short | options)
+
+
+def trainer(store, **options):
+    return sm.Trainer(sm.plan(store, **SHAPE), **{"options": sm.TrainingOptions(**SHORT)} | options)
 
 
 def watched(**options):
@@ -76,7 +82,7 @@ CALLS = {
     sm.add: lambda f, o: sm.add(f / "run", **{"rows": f / "more.vw", "out": f / "a", **MORE} | o),
     sm.shrink: lambda f, o: sm.shrink(f / "run", f / "t", **MORE | {"weights": "float16"} | o),
     sm.suspects: lambda f, o: suspects(f / "s.zarr", **o),
-    sm.Trainer: lambda f, o: sm.Trainer(sm.plan(f / "s.zarr", **SHAPE), **o).fit(f / "s.zarr"),
+    sm.Trainer: lambda f, o: trainer(f / "s.zarr", **o).fit(f / "s.zarr"),
     sm.callbacks.EarlyStopping: lambda f, o: watched(**o),
     sm.MACHClassifier: lambda f, o: estimator(**o),
 }  # fmt: skip

@@ -19,10 +19,13 @@ from streammach.conversion.memory_rows import MemoryRows
 from streammach.system.errors import BudgetError, ModelError, UsageError
 
 MACHClassifier = sm.MACHClassifier
-FIXED = {"epochs": 5, "learning_rate": 0.1, "n_jobs": 1}  # nothing is searched
-PARTS = {"whitening": "off", "fourier": "off", "closed_form": "off"}
-EXACT = {**FIXED, "options": PARTS}
-SETS = {**EXACT, "epochs": 20}
+PARTS = {
+    "transform": "raw", "loss": "independent", "whitening": "off", "fourier": "off",
+    "closed_form": "off",
+}  # fmt: skip
+# Nothing is searched.
+EXACT = {"epochs": 5, "learning_rate": 0.1, "n_jobs": 1, "options": {**PARTS, "counts": "off"}}
+SETS = {**EXACT, "epochs": 20, "options": {**EXACT["options"], "label_loss": "logistic"}}
 HASHED = {**EXACT, "n_buckets": 4, "n_repetitions": 8}
 
 
@@ -295,7 +298,8 @@ def test_callbacks(data):
                 state.stop("enough")
 
     watch = Watch()
-    assert MACHClassifier(callbacks=[watch]).fit(*data).n_iter_ == watch.epochs == 2
+    clf = MACHClassifier(**{**EXACT, "epochs": 9}, callbacks=[watch]).fit(*data)
+    assert clf.n_iter_ == watch.epochs == 2
 
 
 @pytest.mark.parametrize("options", [EXACT, HASHED])
@@ -331,7 +335,8 @@ def test_numbers_of_a_grid_may_be_numpys(data, tmp_path):
     assert best.best_estimator_.model_.spec.n_buckets == 4
     clf = MACHClassifier(learning_rate=np.float32(0.1), batch_size=np.int64(32)).partial_fit(x, y)
     assert pickle.loads(pickle.dumps(clf)).predict(x).tolist() == clf.predict(x).tolist()
-    run = sm.train(x, y, epochs=np.int64(2), learning_rate=np.float64(0.1), out=tmp_path / "run")
+    fixed = {"epochs": np.int64(2), "learning_rate": np.float64(0.1), **PARTS}
+    run = sm.train(x, y, out=tmp_path / "run", **fixed)
     assert run.settings.training.epochs == 2
 
 
@@ -339,7 +344,7 @@ def test_tools_of_scikit_learn(data):
     x, y = data
     pipe = make_pipeline(StandardScaler(), MACHClassifier(**EXACT))
     assert cross_val_score(pipe, x, y, cv=3).min() > 0.8
-    grid = GridSearchCV(pipe, {"machclassifier__epochs": [1, 5]}, cv=2).fit(x, y)
+    grid = GridSearchCV(pipe, {"machclassifier__epochs": [1, 2]}, cv=2).fit(x, y)
     assert grid.best_score_ > 0.8
     assert grid.predict(x[:3]).shape == (3,)
     rows = [{f"w{j}": float(v) for j, v in enumerate(row) if v} for row in x]

@@ -21,6 +21,7 @@ OPTIONS = {
                {"seed": 3, "counts": "off", "held_out_rows": 40}),
     "threads": ({"n_jobs": 1, "hold_out_by": "random"}, {"threads": 1, "hold_out_by": "random"}),
 }  # fmt: skip
+PARTS = {"transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
 OWN = {"random_state", "options", "n_jobs", "hold_out_by"}
 
 
@@ -95,8 +96,8 @@ def test_weights_give_the_same_model(weights):
     else:
         own = {"dict": {0: 3.0, 2: 0.5}, "none for a class": {1: 0.0}}.get(weights, weights)
     short = {"epochs": 2, "learning_rate": 0.1, "class_weight": own}
-    run = sm.train(x, kinds, sample_weight=w, **short)
-    clf = sm.MACHClassifier(**short).fit(x, kinds, sample_weight=w)
+    run = sm.train(x, kinds, sample_weight=w, **short, **PARTS)
+    clf = sm.MACHClassifier(**short, options=PARTS).fit(x, kinds, sample_weight=w)
     assert_same_model(clf.model_, run.model)
 
 

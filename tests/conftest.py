@@ -180,10 +180,17 @@ def run_and_lists(tmp_path_factory):
     return run, test
 
 
-@pytest.fixture
-def stores(tiny):
+@pytest.fixture(scope="session")
+def paths_of_stores(tmp_path_factory):
     """Many classes that a narrow model cannot tell apart, and their features can."""
+    tiny = TinyData(tmp_path_factory.mktemp("stores"), np.random.default_rng(11))
     train = tiny.store("train.zarr", n_rows=3000, n_classes=150, namespace=True)
-    test = tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
+    return train, tiny.store("test.zarr", n_rows=600, n_classes=150, namespace=True, like=train)
+
+
+@pytest.fixture
+def stores(paths_of_stores):
+    """The same, the one to learn from opened."""
+    train, test = paths_of_stores
     with sm.Dataset.open(train) as data:
         yield data, test

@@ -8,7 +8,7 @@ from streammach.conversion.convert import convert
 from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking
-from tests.builders import fit
+from tests.builders import TinyData, fit
 
 K, D = 20, 12
 OFF = {"whitening": "off", "closed_form": "off", "fourier": "off"}
@@ -31,8 +31,9 @@ def store(tiny, name, n_rows, *, loud=0.0, like=None):
     return tiny.folder / name
 
 
-@pytest.fixture
-def stores(tiny):
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    tiny = TinyData(tmp_path_factory.mktemp("dense"), np.random.default_rng(3))
     train = store(tiny, "train.zarr", 2000)
     with sm.Dataset.open(train) as data:
         yield data, store(tiny, "test.zarr", 400, like=train)

@@ -17,16 +17,18 @@ from streammach.rows.transforms import transform_block
 from streammach.system.errors import ModelError, UsageError
 from streammach.system.files.reading import crc32c
 from streammach.training.search import Search
-from tests.builders import block_of, fit
+from tests.builders import TinyData, block_of, fit
 
 D, CLASSES, PLACES, MORE = 6, 8, 8, 96
 SHORT = {"epochs": 4, "learning_rate": 0.02, "transform": "raw"}
 
 
-@pytest.fixture(autouse=True)
-def small_sizes(monkeypatch):
-    monkeypatch.setattr(part, "SIZES", {MORE: 0.0, 32: 1.0})
-    monkeypatch.setattr(part, "BANDWIDTHS", (0.6, 0.3))
+@pytest.fixture(scope="module", autouse=True)
+def small_sizes():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(part, "SIZES", {MORE: 0.0, 32: 1.0})
+        patched.setattr(part, "BANDWIDTHS", (0.6, 0.3))
+        yield
 
 
 def scattered(tiny, n_rows):
@@ -36,8 +38,9 @@ def scattered(tiny, n_rows):
     return places[which] + 0.1 * tiny.rng.normal(size=(n_rows, D)), which % CLASSES
 
 
-@pytest.fixture
-def stores(tiny):
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    tiny = TinyData(tmp_path_factory.mktemp("scattered"), np.random.default_rng(3))
     train = tiny.dense_store("train.zarr", *scattered(tiny, 3000))
     test = tiny.dense_store("test.zarr", *scattered(tiny, 500), like=train)
     with sm.Dataset.open(train) as data:
@@ -52,11 +55,11 @@ def reached(model, test):
     return sm.evaluate(model, test).accuracy
 
 
-@pytest.fixture
-def run(stores, tiny):
+@pytest.fixture(scope="module")
+def run(stores, tmp_path_factory):
     data, _ = stores
     plan = planned(data, whitening="off", closed_form="off", fourier="on")
-    return fit(data, tiny.folder / "run", plan, model_size="full", **SHORT)
+    return fit(data, tmp_path_factory.mktemp("cosines") / "run", plan, model_size="full", **SHORT)
 
 
 def test_the_columns_are_cosines_of_projections(rng):

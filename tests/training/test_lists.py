@@ -17,13 +17,15 @@ from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from streammach.system.errors import UsageError
-from tests.builders import fit, listed_lines, model_files
+from tests.builders import TinyData, fit, listed_lines, model_files
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
 
-@pytest.fixture
-def stores(tiny, rng):
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    rng = np.random.default_rng(3)
+    tiny = TinyData(tmp_path_factory.mktemp("lists"), rng)
     train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
     convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
     convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)
@@ -113,6 +115,7 @@ def test_commands_take_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run = str(tiny.folder / "run")
     given = ["--memory", "600MB", "--buckets", "8", "--repetitions", "4", "--epochs", "2"]
+    given += ["--learning-rate", "0.5", "--transform", "binary"]
     assert main(["train", train, "--out", run, *given]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, test, "--json", "--propensity", "0.6", "2.6"]) == 0
@@ -136,17 +139,8 @@ def test_commands_take_lists(stores, tiny, capsys):
 def test_commands_say_precision_of_lists(stores, tiny, capsys):
     train, test = map(str, stores)
     run, small = (str(tiny.folder / name) for name in ("run", "small"))
-    given = [
-        "--memory",
-        "600MB",
-        "--counts",
-        "off",
-        "--epochs",
-        "2",
-        "--repetitions",
-        "4",
-        "--buckets",
-    ]
+    given = "--memory 600MB --counts off --epochs 2 --learning-rate 0.5 --transform binary"
+    given = [*given.split(), "--repetitions", "4", "--buckets"]
     said = {}
     for name, arguments in {
         "train": ["train", train, "--out", run, *given, "8"],

@@ -16,7 +16,8 @@ from tests.builders import Stop, fit
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
-PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05}
+PARTS = {"loss": "independent", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05, **PARTS}
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_labels_of_a_column_come_back_in_their_type(values, form):
     rows = [{"t": f"word{i % 2}", "y": values[i % 2]} for i in range(60)]
     frame = pandas.DataFrame(rows)
     table = {"pandas": frame, "arrow": pyarrow.Table.from_pandas(frame), "dicts": rows}[form]
-    model = sm.train(table, "y", text="t", epochs=3).model
+    model = sm.train(table, "y", text="t", **PLAIN | {"learning_rate": 0.5}).model
     said = {"true": "True", "3.0": "3"}  # what these are called in tables
     first, second = (said.get(value, value) for value in values)
     found = model.predict(table).tolist()
@@ -152,10 +153,13 @@ def test_lists_of_labels(door):
     kinds = np.arange(90) % 3
     x, y = np.eye(3)[kinds], [[int(k) + 5, int(k) + 9] for k in kinds]
     text = pandas.DataFrame({"a": [f"word{k}" for k in kinds], "y": y})
-    options = {"memory": "1GB", "epochs": 8}
+    options = {**PLAIN, "memory": "1GB", "epochs": 8, "label_loss": "logistic"}
+    options["learning_rate"] = 0.5
     if door.startswith("estimator"):
         rows = x if door == "estimator" else text["a"].tolist()
-        clf = sm.MACHClassifier(epochs=30, n_buckets=None).fit(rows, y)
+        rest = {name: options[name] for name in (*PARTS, "transform", "label_loss")}
+        clf = sm.MACHClassifier(epochs=30, learning_rate=0.5, n_buckets=None, options=rest)
+        clf.fit(rows, y)
         assert clf.classes_.tolist() == [5, 6, 7, 9, 10, 11]
         assert clf.predict(rows[:3]) == y[:3]
         assert (clf.score(rows, y), clf.score(rows, [[1]] * 90)) == (1, 0)
@@ -173,7 +177,7 @@ def test_weights_and_held_out_rows_of_ones_own(data):
     x, y = data
     weights = (y != 3).astype(float)
     run = sm.train(x[:400], y[:400], sample_weight=weights[:400], validation=(x[400:], y[400:]),
-                   **PLAIN, closed_form="off", whitening="off", loss="independent")  # fmt: skip
+                   **PLAIN)  # fmt: skip
     assert "100 of 100 rows" in run.settings.held_out
     assert (run.model.predict(x[y == 3]) == 3).mean() < 0.5
 
@@ -187,7 +191,8 @@ def test_held_out_rows_of_ones_own_are_read_as_those_of_the_training(form, y, rn
     own = own[own["n"] > 0.6]  # bins of these would be other ones
     if form == "texts":
         own = own.assign(n=own["n"].map(str), y=own["y"].tolist())
-    options = {"text": "t", "number": "n", "epochs": 5, "n_buckets": 2, "n_repetitions": 4}
+    options = {"text": "t", "number": "n", "n_buckets": 2, "n_repetitions": 4, **PLAIN}
+    options |= {"epochs": 5, "learning_rate": 0.5}
     pair = own[["t", "n"]], own["y"]
     options["validation"] = own if form == "table" and y == "column" else pair
     data = (rows, "y") if y == "column" else (rows[["t", "n"]], rows["y"])
@@ -214,7 +219,8 @@ def test_one_row_is_no_list_of_rows(door, texts, data):
     table, model = texts
     if door.startswith("estimator"):
         x = data[0] if "numbers" in door else table["t"].tolist()
-        model = sm.MACHClassifier(epochs=1).fit(x, np.arange(len(x)) % 3)
+        quick = sm.MACHClassifier(epochs=1, learning_rate=0.1, options={"transform": "raw"} | PARTS)
+        model = quick.fit(x, np.arange(len(x)) % 3)
     elif door == "numbers":
         model = sm.train(*data, **PLAIN).model
     for one in ("w1", {"t": "w1"}, {"0": 1.0}, table.iloc[0], np.ones(3), [1.0, 2.0]):

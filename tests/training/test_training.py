@@ -24,8 +24,8 @@ from streammach.system.errors import (
 from streammach.system.files.folders import lock_file
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, read_settings
+from tests.builders import TinyData, held_out, model_files, stop_after
 from tests.builders import fit as train
-from tests.builders import held_out, model_files, stop_after
 
 
 def fit(data, out, *, plan=None, **options):
@@ -36,14 +36,20 @@ def fit(data, out, *, plan=None, **options):
 FIXED = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
 
 
-@pytest.fixture
-def data(tiny):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    tiny = TinyData(tmp_path_factory.mktemp("training"), np.random.default_rng(5))
     with tiny.dataset(n_rows=900, n_classes=30, namespace=True) as opened:
         yield opened
 
 
-def test_a_run_learns_and_leaves_its_files(data, tiny):
-    run = fit(data, tiny.folder / "run")
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """A run that has chosen all for itself."""
+    return fit(data, tmp_path_factory.mktemp("chosen") / "run")
+
+
+def test_a_run_learns_and_leaves_its_files(data, run, tiny):
     names = sorted(p.name for p in run.path.iterdir())
     assert names == [
         "log.jsonl",
@@ -86,7 +92,8 @@ def test_held_out_rows_are_known_by_what_they_are(rng, tmp_path, monkeypatch):
     def train(out, held_out=pairs[0], **how):
         return sm.train(
             x[:200], y[:200], validation=held_out, out=tmp_path / out, threads=1, memory="1GB",
-            n_buckets=3, n_repetitions=2, epochs=3, **how,
+            n_buckets=3, n_repetitions=2, **FIXED, whitening="off", fourier="off",
+            closed_form="off", **how,
         )  # fmt: skip
 
     with pytest.raises(Interrupted):
@@ -96,8 +103,7 @@ def test_held_out_rows_are_known_by_what_they_are(rng, tmp_path, monkeypatch):
     assert model_files(train("run", resume=True)) == model_files(train("whole"))
 
 
-def test_what_was_chosen_is_said_with_its_evidence(data, tiny):
-    run = fit(data, tiny.folder / "run")
+def test_what_was_chosen_is_said_with_its_evidence(run):
     reasons = " ".join(run.settings.reasons)
     assert f"transform {run.settings.training.transform}: held-out accuracy / top-5" in reasons
     assert f"learning rate {run.settings.training.learning_rate:.3g}:" in reasons

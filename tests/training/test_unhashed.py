@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -75,7 +76,7 @@ def test_what_was_counted_is_let_go(shape, where, stores, tiny, monkeypatch):
 
     monkeypatch.setattr(CountLearner, "run", counted)
     before = tables_alive()
-    fit(stores[0], tiny.folder / "run", sm.plan(stores[0], **shape), epochs=1)
+    fit(stores[0], tiny.folder / "run", sm.plan(stores[0], **shape), **{**FIXED, "epochs": 1})
     assert alive == [before + 1, before]
 
 
@@ -152,42 +153,43 @@ def test_epochs_end_when_the_time_is_over(kept, stores, tiny, monkeypatch):
     assert sm.evaluate(run.model, data.path).accuracy > 0.3
 
 
-def test_an_interrupted_run_leaves_a_model_and_goes_on_from_the_counts(stores, tiny, monkeypatch):
+def test_an_interrupted_run_leaves_a_model_and_goes_on_from_the_counts(stores, counted, tiny):
     data, _ = stores
     folder = tiny.folder / "run"
-    with pytest.raises(Interrupted):
-        fit(data, folder, narrow(data), callbacks=[stopped(monkeypatch)], **FIXED)
-    monkeypatch.undo()
     early = sm.Model.load(folder)
     assert early.spec.unhashed
     assert sm.evaluate(early, data.path).accuracy > 0.5
     told = []
-    run = fit(
-        data,
-        folder,
-        narrow(data),
-        resume=True,
-        callbacks=[SimpleNamespace(on_message=told.append)],
-        **FIXED,
-    )
+    watch = SimpleNamespace(on_message=told.append)
+    run = fit(data, folder, narrow(data), resume=True, callbacks=[watch], **FIXED)
     assert not run.model.spec.unhashed
     assert [text for text in told if text.startswith("counted")] == []
     assert not (folder / "checkpoints").exists()
 
 
-def interrupted(data, folder, monkeypatch):
-    with pytest.raises(Interrupted):
-        fit(data, folder, narrow(data), callbacks=[stopped(monkeypatch)], **FIXED)
-    monkeypatch.undo()
-    return folder / "checkpoints" / "counts"
+@pytest.fixture(scope="module")
+def interrupted(paths_of_stores, tmp_path_factory):
+    """The folder of a run that was interrupted before its search."""
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    with (
+        sm.Dataset.open(paths_of_stores[0]) as data, pytest.MonkeyPatch.context() as patch,
+        pytest.raises(Interrupted),
+    ):  # fmt: skip
+        fit(data, folder, narrow(data), callbacks=[stopped(patch)], **FIXED)
+    return folder
+
+
+@pytest.fixture
+def counted(interrupted, tiny):
+    """What a copy of it has counted."""
+    return shutil.copytree(interrupted, tiny.folder / "run") / "checkpoints" / "counts"
 
 
 @pytest.mark.parametrize("what", ["cut", "flipped", "document", "class", "group"])
-def test_damaged_counts_are_refused(what, stores, tiny, monkeypatch):
+def test_damaged_counts_are_refused(what, stores, counted, tiny):
     data, _ = stores
-    place = interrupted(data, tiny.folder / "run", monkeypatch)
-    tensors, document = place / saved.TENSORS, place / saved.DOCUMENT
-    found = saved.load(place, identity_of(document), data.n_features, data.n_classes)
+    tensors, document = counted / saved.TENSORS, counted / saved.DOCUMENT
+    found = saved.load(counted, identity_of(document), data.n_features, data.n_classes)
     if what == "cut":
         tensors.write_bytes(tensors.read_bytes()[:-100])
     elif what == "flipped":
@@ -204,8 +206,8 @@ def test_damaged_counts_are_refused(what, stores, tiny, monkeypatch):
         identity = identity_of(document)
         for path in (tensors, document):
             path.unlink()
-        place.rmdir()
-        saved.save(found, place, identity)
+        counted.rmdir()
+        saved.save(found, counted, identity)
     with pytest.raises(ModelError, match="damaged"):
         fit(data, tiny.folder / "run", narrow(data), resume=True, **FIXED)
 
@@ -214,20 +216,19 @@ def identity_of(document):
     return json.loads(document.read_text())["identity"]
 
 
-def test_counts_of_another_training_are_refused(stores, tiny, monkeypatch):
+def test_counts_of_another_training_are_refused(stores, counted):
     data, _ = stores
-    place = interrupted(data, tiny.folder / "run", monkeypatch)
+    own = identity_of(counted / saved.DOCUMENT)
     with pytest.raises(MismatchError, match="belongs to another store, plan or training"):
-        saved.load(place, "x", data.n_features, data.n_classes)
+        saved.load(counted, "x", data.n_features, data.n_classes)
     with pytest.raises(ModelError, match="not those of counts"):
-        saved.load(place, identity_of(place / saved.DOCUMENT), data.n_features + 1, data.n_classes)
+        saved.load(counted, own, data.n_features + 1, data.n_classes)
 
 
-def test_counts_are_the_same_after_they_were_saved(stores, tiny, monkeypatch):
+def test_counts_are_the_same_after_they_were_saved(stores, counted, tiny):
     data, _ = stores
-    place = interrupted(data, tiny.folder / "run", monkeypatch)
-    identity = identity_of(place / saved.DOCUMENT)
-    found = saved.load(place, identity, data.n_features, data.n_classes)
+    identity = identity_of(counted / saved.DOCUMENT)
+    found = saved.load(counted, identity, data.n_features, data.n_classes)
     saved.save(replace(found, learnt=found.grouped), tiny.folder / "two/counts", identity)
     again = saved.load(tiny.folder / "two/counts", identity, data.n_features, data.n_classes)
     assert again.learnt is again.grouped

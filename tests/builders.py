@@ -264,7 +264,8 @@ class TinyData:
         """Convert ``a.vw`` into ``a.zarr`` and train ``run`` on it, by the commands."""
         from streammach.cli.main import main
 
-        options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none"]
+        options = ["--buckets", "8", "--repetitions", "4", "--epochs", "1", "--progress", "none",
+                   "--learning-rate", "0.5", "--transform", "binary"]  # fmt: skip
         with pytest.MonkeyPatch.context() as patched:
             patched.chdir(self.folder)
             assert main(["convert", "a.vw", "a.zarr"]) == 0

@@ -76,6 +76,7 @@ def printed(tmp_path_factory):
     (folder / "new.vw").write_text("new |w w1 x9\n")
     (folder / "changes.tsv").write_text("c1\tc2\n")
     small = "--buckets 4 --repetitions 3 --epochs 1 --memory 1GB"
+    fixed = f"{small} --learning-rate 0.5 --transform binary"  # of others nothing is searched
     jobs = {
         "explore": "explore rows.vw",
         "convert": "convert rows.vw rows.zarr",
@@ -86,7 +87,7 @@ def printed(tmp_path_factory):
         "wide": "convert wide.vw wide.zarr",
         "train, a part": f"train wide.zarr --out part {small} --part 1/1",
         "merge": "merge merged part",
-        "lists": f"train lists.zarr --out lists {small} --label-loss logistic",
+        "lists": f"train lists.zarr --out lists {fixed} --label-loss logistic",
         "evaluate": "evaluate run rows.zarr --estimators --by w",
         LISTED: "evaluate lists lists.zarr",
         "predict": "predict run rows.vw --out best.tsv",
@@ -100,7 +101,7 @@ def printed(tmp_path_factory):
         "info, a model": "info small",
         "export": "export run --out model.npz",
         "report": "report run --on rows.zarr",
-        "suspects": f"suspects rows.zarr --out found.csv --folds 2 {small}",
+        "suspects": f"suspects rows.zarr --out found.csv --folds 2 {fixed}",
         "serve": "serve run --port 0",
         "compile": "compile run",
         "errors": "info nothing",

@@ -20,7 +20,7 @@ from streammach.conversion.explore import MOST_SOURCES, explore
 from streammach.options.documents import encode_json
 from streammach.store.dataset import Dataset
 from streammach.system.errors import DataError
-from tests.builders import rows_by_name
+from tests.builders import fit, rows_by_name
 from tests.inputs.tables.builders import FORMATS, write
 
 N = 1200
@@ -254,10 +254,10 @@ def runs(tmp_path_factory):
     for path in (texts[0], texts[2]):
         path.touch()
     for name, paths in (("table", written(folder, "csv", (0, 1))), ("text", texts)):
-        words = ["fit", *paths, "--out", folder / name, "--buckets", 4, "--repetitions", 2,
-                 "--epochs", 1, "--learning-rate", 0.5, "--transform", "binary", "--counts", "off",
-                 "--progress", "none"]  # fmt: skip
-        assert main([str(word) for word in words]) == 0
+        convert(paths, folder / f"{name}.zarr")
+        plan = sm.plan(folder / f"{name}.zarr", n_buckets=4, n_repetitions=2, counts="off")
+        options = {"epochs": 1, "learning_rate": 0.5, "transform": "binary"}
+        fit(folder / f"{name}.zarr", folder / name, plan, **options)
     return folder
 
 

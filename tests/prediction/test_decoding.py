@@ -24,7 +24,8 @@ def folder(tmp_path_factory):
             ("exact", "--exact", "--epochs", "1"),
             ("counts", "--repetitions", "0", "--memory", "1GB"),
         ):
-            options = [*shape, "--learning-rate", "0.5", "--progress", "none"]
+            options = [*shape, "--learning-rate", "0.5", "--transform", "binary"]
+            options += ["--progress", "none"]
             assert main(["train", "a.zarr", "--out", name, *options]) == 0
     return tiny.folder
 

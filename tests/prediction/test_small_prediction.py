@@ -1,5 +1,6 @@
 """Predictions compile first, with the first rows, where the compiler has no room beside them."""
 
+import numpy as np
 import pytest
 
 import streammach as sm
@@ -10,16 +11,18 @@ from streammach.prediction.room import FIRST_ROWS, room_before
 from streammach.prediction.scorer_sum import ScorerSum
 from streammach.system.errors import BudgetError
 from streammach.system.machine import parse_size
-from tests.builders import fit
+from tests.builders import TinyData, fit
 
 MORE = 150_000_000
 
 
-@pytest.fixture
-def run(tiny):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
     """A run, and its store and text."""
+    tiny = TinyData(tmp_path_factory.mktemp("small"), np.random.default_rng(3))
     store = tiny.store(n_rows=300, n_classes=12)
-    fit(store, tiny.folder / "run", sm.plan(store, n_buckets=8, n_repetitions=3), epochs=1)
+    plan = sm.plan(store, n_buckets=8, n_repetitions=3)
+    fit(store, tiny.folder / "run", plan, epochs=1, learning_rate=0.5, transform="binary")
     return tiny.folder / "run", store, tiny.folder / "train.zarr.vw"
 
 

@@ -138,7 +138,8 @@ def run(request, tmp_path_factory):
         lines = [f"c{i % 9} |x w{i % 9 if rng.random() < 0.7 else 1} n{i % 5}" for i in range(1200)]
     for name, part in (("train", lines[:800]), ("test", lines[800:])):
         (folder / f"{name}.vw").write_text("\n".join(part) + "\n")
-    options = "--memory", "1GB", "--repetitions", "2", "--buckets", "16", "--epochs", "3"
+    options = ["--memory", "1GB", "--repetitions", "2", "--buckets", "16", "--epochs", "3",
+               "--learning-rate", "0.5", "--transform", "binary"]  # fmt: skip
     assert main(["convert", str(folder / "train.vw"), str(folder / "train.zarr")]) == 0
     assert main(["train", str(folder / "train.zarr"), "--out", str(folder / "run"), *options]) == 0
     return folder

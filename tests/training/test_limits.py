@@ -15,6 +15,7 @@ from streammach.system.clock import Clock, TimeOver
 from streammach.training import trials
 from streammach.training.time_budget import FEWEST_ROWS, TimeBudget
 from streammach.training.trainer import Trainer
+from tests.builders import TinyData
 
 PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1, "counts": "off"}
 
@@ -41,13 +42,19 @@ class MadeClock:
         return Clock(seconds, 0.0, lambda: self.now)
 
 
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    tiny = TinyData(tmp_path_factory.mktemp("limits"), np.random.default_rng(3))
+    return tiny.store(n_rows=2500)
+
+
 @pytest.fixture
-def trained(tiny, monkeypatch):
+def trained(rows, tiny, monkeypatch):
     """A training within so many seconds where each step takes `step` and each ranking `rank`."""
 
     def made(seconds, step, rank=0.0, store=None, **options):
         clock = MadeClock(monkeypatch, step, rank)
-        with sm.Dataset.open(store or tiny.store(n_rows=2500)) as data:
+        with sm.Dataset.open(store or rows) as data:
             plan = sm.plan(data, **PLANNED)
             trainer = Trainer(plan, sm.TrainingOptions(**options), clock=clock.of(seconds))
             return trainer.fit(data, tiny.folder / "run"), clock, plan

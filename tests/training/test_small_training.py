@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import streammach as sm
@@ -11,6 +12,7 @@ from streammach.planning.ledger import kernels
 from streammach.training import small_training
 from streammach.training.run import Run
 from streammach.training.small_training import BYTES, rehearsal, rehearse, train_few
+from tests.builders import TinyData
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,13 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     assert any(f"array(uint{8 if n_buckets else 16}" in str(s) for s in share_step.signatures)
 
 
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory):
+    tiny = TinyData(tmp_path_factory.mktemp("facts"), np.random.default_rng(3))
+    with tiny.dataset(n_rows=600, n_classes=40) as data:
+        return data.facts
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -52,9 +61,8 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("held", [False, True])
-def test_its_kernels_are_those_of_the_plan_that_it_is_like(tiny, tmp_path, asked, held):
-    with tiny.dataset(n_rows=600, n_classes=40) as data:
-        facts = replace(data.facts, held_bytes=1000 * held)
+def test_its_kernels_are_those_of_the_plan_that_it_is_like(facts, tmp_path, asked, held):
+    facts = replace(facts, held_bytes=1000 * held)
     if "closed_form" in asked:  # every row has all features but a few
         facts = replace(facts, n_features=facts.max_row_nnz)
     plan = sm.plan(facts, **asked)

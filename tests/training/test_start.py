@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from streammach.store.dataset import Dataset
 from streammach.store.holdout import hold_out, left_out, masked_blocks
 from streammach.system.errors import BudgetError, MismatchError, UsageError
 from streammach.training.warm_start import OLD_SHARE, begin_classes
-from tests.builders import block_of, fit, listed_lines
+from tests.builders import TinyData, block_of, fit, listed_lines
 
 HASHED = {"n_buckets": 8, "n_repetitions": 4}
 STILL = {"learning_rate": 1e-30, "last_passes": 0, "model_size": "full"}
@@ -78,6 +79,19 @@ def trained(store, out, shape, **options):
     return fit(store, out, made, epochs=2, **options)
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Folders with the first day of a kind, and with a run of it; each is made once."""
+
+    @cache
+    def made(kind, shape, n=OLD, classes=12):
+        tiny = TinyData(tmp_path_factory.mktemp("first"), np.random.default_rng(3))
+        old = day(tiny, KINDS[kind], "old", n, classes)
+        return old, trained(old, tiny.folder / "run", SHAPES[shape])
+
+    return made
+
+
 def gone_on(store, before, out, memory="900MB", **options):
     with Dataset.open(store) as data:
         start = sm.Start.of(before, data)
@@ -87,12 +101,11 @@ def gone_on(store, before, out, memory="900MB", **options):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, tiny):
+def test_old_weights_stay_and_new_classes_are_learnt(kind, shape, first, tiny):
     if (kind, shape) == ("dense", "alone"):
         return
     make, folder = KINDS[kind], tiny.folder
-    old = day(tiny, make, "old", OLD, 12)
-    run = trained(old, folder / "run", SHAPES[shape])
+    old, run = first(kind, shape)
     new = day(tiny, make, "new", NEW, 15, extend=old)
     test = day(tiny, make, "test", 90, 15, like=new)
     went = gone_on(new, run.path, folder / "went")
@@ -134,9 +147,8 @@ def former_on_held_out(run, went, store):
     return round(measure_ids(rows, best).accuracy, 3)
 
 
-def test_rows_of_known_and_of_new_labels_are_told_apart(tiny):
-    old = day(tiny, vw, "old", OLD, 12)
-    run = trained(old, tiny.folder / "run", HASHED)
+def test_rows_of_known_and_of_new_labels_are_told_apart(first, tiny):
+    old, run = first("vw", "hashed")
     new = day(tiny, vw, "new", NEW, 15, extend=old)
     test = day(tiny, vw, "test", 90, 15, like=new)
     went = gone_on(new, run.path, tiny.folder / "went", validation=str(test))
@@ -147,9 +159,8 @@ def test_rows_of_known_and_of_new_labels_are_told_apart(tiny):
     assert float(now) > 0.5
 
 
-def test_the_same_bytes_for_threads_and_after_an_interruption(tiny):
-    old = day(tiny, vw, "old", OLD, 12)
-    run = trained(old, tiny.folder / "run", HASHED)
+def test_the_same_bytes_for_threads_and_after_an_interruption(first, tiny):
+    old, run = first("vw", "hashed")
     new = day(tiny, vw, "new", NEW, 15, extend=old)
     stop = Exception("stopped")
 
@@ -175,10 +186,11 @@ def test_the_same_bytes_for_threads_and_after_an_interruption(tiny):
 @pytest.mark.parametrize(
     ("kind", "n_new"), [("vw", 300), ("vw", 2400), ("lists", 900), ("dense", 400)]
 )
-def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(kind, n_new, tiny):
+def test_new_rows_of_known_classes_decide_and_some_old_ones_are_learnt_again(
+    kind, n_new, first, tiny
+):
     make, settles = KINDS[kind], kind != "dense"
-    old = day(tiny, make, "old", 2000, 12)
-    run = trained(old, tiny.folder / "run", {"n_buckets": 8, "n_repetitions": 4})
+    old, run = first(kind, "hashed", 2000)
     known = run.model.spec.n_classes
     store = day(tiny, make, "new", n_new, 15, extend=old)
     with Dataset.open(store) as data:
@@ -340,14 +352,15 @@ def test_totals_of_new_classes_are_those_of_a_rare_old_one(rng):
         assert below < RAREST * rows.sum() <= upto
 
 
-def test_what_cannot_be_gone_on_from_is_refused(tiny):
-    old, other = day(tiny, vw, "old", OLD, 12), day(tiny, vw, "other", OLD, 12)
-    run = trained(old, tiny.folder / "run", HASHED)
+def test_what_cannot_be_gone_on_from_is_refused(first, tiny):
+    other = day(tiny, vw, "other", OLD, 12)
+    old, run = first("vw", "hashed")
     new, odd = day(tiny, vw, "new", NEW, 15, extend=old), day(tiny, vw, "odd", 60, 9, extend=other)
     for store in (old, odd):
         with pytest.raises(MismatchError, match="does not extend the store of"):
             gone_on(store, run.path, tiny.folder / "out")
-    free = fit(old, tiny.folder / "free", sm.plan(old, threads=1, **HASHED), epochs=1)
+    plan, fixed = sm.plan(old, threads=1, **HASHED), {"learning_rate": 0.5, "transform": "binary"}
+    free = fit(old, tiny.folder / "free", plan, epochs=1, **fixed)
     with Dataset.open(new) as data:  # what was free then may be no more
         assert [sm.Start.of(one.path, data).memory for one in (run, free)] == [900_000_000, None]
     few = day(tiny, vw, "few", 100, 15, extend=old)

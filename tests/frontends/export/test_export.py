@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("linear")  # few classes, as users have it
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "model-format.md"
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+FIXED = {"epochs": 2, "learning_rate": 0.5, "transform": "raw"}
 N_ROWS = 40
 
 
@@ -102,12 +103,12 @@ def trained(x, y, **options):
 
 
 def hashed_sparse(rng):
-    shape = {"n_buckets": 16, "n_repetitions": 6, "epochs": 2, "counts": "off"}
+    shape = {"n_buckets": 16, "n_repetitions": 6, "counts": "off", **FIXED}
     return train_sparse(rng, model_size="full", **shape)
 
 
 def hashed_with_counts(rng):
-    shape = {"n_buckets": 8, "n_repetitions": 3, "epochs": 2, "counts": "on"}
+    shape = {"n_buckets": 8, "n_repetitions": 3, "counts": "on", **FIXED}
     found = train_sparse(rng, k=400, n=3000, model_size="full", **shape)
     assert (found[0].estimator, found[0].hashed_weight > 0) == ("blend", True)
     return found
@@ -116,7 +117,7 @@ def hashed_with_counts(rng):
 def exact_dense(rng):
     centres, y = rng.normal(size=(40, 12)), rng.integers(0, 40, 1500)
     x = (centres[y] + rng.normal(scale=0.7, size=(1500, 12))).astype(np.float32)
-    shape = {"n_buckets": 40, "n_repetitions": 1, "epochs": 2}
+    shape = {"n_buckets": 40, "n_repetitions": 1, **FIXED, "learning_rate": 0.02}
     found = trained(x, y, linear="off", closed_form="on", **shape)
     assert found[0].spec.exact
     assert found[0].dense
@@ -139,7 +140,7 @@ def lists(rng):
     for i, own in enumerate(y):
         x[i, own] = 1
         x[i, 60 + rng.integers(0, 20, 3)] = 1
-    return trained(sp.csr_array(x), y, linear="off", epochs=2, n_buckets=8, n_repetitions=4)
+    return trained(sp.csr_array(x), y, linear="off", n_buckets=8, n_repetitions=4, **FIXED)
 
 
 TRAINED = [hashed_sparse, hashed_with_counts, exact_dense, linear_sparse, linear_dense, lists]

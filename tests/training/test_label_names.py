@@ -1,5 +1,8 @@
 """Names of labels in trainings: what they bring, by every door, and what becomes of them."""
 
+import contextlib
+import io
+
 import numpy as np
 import pytest
 
@@ -212,8 +215,10 @@ def test_names_that_cannot_be_added_are_refused(trained, names, message, partial
         sm.add(run, label_names=names)
 
 
-@pytest.fixture
-def files(data, tmp_path):
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    """A folder with the rows as a store, and with a file of the names."""
+    tmp_path = tmp_path_factory.mktemp("files")
     texts, lists, names, *_ = data
     table = "text\tsubjects\n" + "".join(
         f"{text}\t{' '.join(own)}\n" for text, own in zip(texts, lists, strict=True)
@@ -233,10 +238,18 @@ def command(files, *more):
     ]  # fmt: skip
 
 
-def test_a_command_and_the_function_make_the_same_model(files, data, capsys):
-    out = files / "run"
-    assert main(command(files, "--out", str(out), "--label-names", str(files / "names.tsv"))) == 0
-    assert "names of labels weigh" in capsys.readouterr().out
+@pytest.fixture(scope="module")
+def named(files):
+    """A run of the command with the names, and what it says."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        words = "--out", str(files / "whole"), "--label-names", str(files / "names.tsv")
+        assert main(command(files, *words)) == 0
+    return files / "whole", said.getvalue()
+
+
+def test_a_command_and_the_function_make_the_same_model(files, named, data):
+    out, said = named
+    assert "names of labels weigh" in said
     texts, lists, *_ = data
     options = {name: value for name, value in OPTIONS.items() if name != "held_out_rows"}
     with sm.train(texts, lists, label_names=files / "names.tsv", **options) as made:
@@ -246,31 +259,30 @@ def test_a_command_and_the_function_make_the_same_model(files, data, capsys):
             assert np.array_equal(array, model.names.arrays()[name])
 
 
-def test_parts_and_merges_are_told_the_names(files, capsys):
-    named = "--label-names", str(files / "names.tsv")
-    assert main(command(files, "--out", str(files / "whole"), *named)) == 0
+def test_parts_and_merges_are_told_the_names(files, named, tmp_path, capsys):
+    names = "--label-names", str(files / "names.tsv")
     for part in "12":
-        out = str(files / f"part{part}")
-        assert main(command(files, "--out", out, "--part", f"{part}/2", *named)) == 0
-    parts = [str(files / "part1"), str(files / "part2")]
-    assert main(["merge", str(files / "wrong"), *parts]) == 4
+        out = str(tmp_path / f"part{part}")
+        assert main(command(files, "--out", out, "--part", f"{part}/2", *names)) == 0
+    parts = [str(tmp_path / "part1"), str(tmp_path / "part2")]
+    assert main(["merge", str(tmp_path / "wrong"), *parts]) == 4
     assert "another store" in capsys.readouterr().err
-    assert main(["merge", str(files / "merged"), *parts, *named]) == 0
-    whole, merged = sm.Model.load(files / "whole"), sm.Model.load(files / "merged")
+    assert main(["merge", str(tmp_path / "merged"), *parts, *names]) == 0
+    whole, merged = sm.Model.load(named[0]), sm.Model.load(tmp_path / "merged")
     for name, array in whole.arrays().items():
         assert np.array_equal(array, merged.arrays()[name]), name
 
 
 @pytest.mark.parametrize("shape", ["hashed", "exact", "counts"])
-def test_a_training_that_goes_on_weighs_names_anew(shape, files, data, capsys):
+def test_a_training_that_goes_on_weighs_names_anew(shape, files, data, tmp_path, capsys):
     """Some labels of which only names were known have rows now, and new ones have names alone."""
     _, _, names, test, unseen = data
     rng, newer = np.random.default_rng(11), names | {"new": WORDS[-1]}
     texts, lists = rows_of(rng, 600, [*range(300), *range(K, K + 20)])
     rows = "".join(f"{a}\t{' '.join(b)}\n" for a, b in zip(texts, lists, strict=True))
-    (files / "more.tsv").write_text(f"text\tsubjects\n{rows}{WORDS[-1]} more\tmet\n")
-    (files / "newer.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in newer.items()))
-    run, old, new = (str(files / name) for name in ("run", "t.zarr", "new.zarr"))
+    (tmp_path / "more.tsv").write_text(f"text\tsubjects\n{rows}{WORDS[-1]} more\tmet\n")
+    (tmp_path / "newer.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in newer.items()))
+    run, old, new = str(tmp_path / "run"), str(files / "t.zarr"), str(tmp_path / "new.zarr")
     first = command(files, "--out", run, "--label-names", str(files / "names.tsv"))
     at = first.index("--buckets")  # and the repetitions behind them
     first[at : at + 4] = {
@@ -279,14 +291,14 @@ def test_a_training_that_goes_on_weighs_names_anew(shape, files, data, capsys):
         "exact": ["--buckets", "1024", "--repetitions", "1"],
     }[shape]
     assert main(first) == 0
-    assert main(["convert", str(files / "more.tsv"), new, "--extend", old]) == 0
-    start = ["train", new, "--start", run, "--out", str(files / "went"), "--memory", "1GB"]
+    assert main(["convert", str(tmp_path / "more.tsv"), new, "--extend", old]) == 0
+    start = ["train", new, "--start", run, "--out", str(tmp_path / "went"), "--memory", "1GB"]
     capsys.readouterr()
     assert main(start) == 2
     assert "it was trained with names of labels: --label-names: " in capsys.readouterr().err
-    assert main([*start, "--label-names", str(files / "newer.tsv")]) == 0
+    assert main([*start, "--label-names", str(tmp_path / "newer.tsv")]) == 0
     assert "names of labels weigh" in capsys.readouterr().out
-    before, model = sm.Model.load(run), sm.Model.load(files / "went")
+    before, model = sm.Model.load(run), sm.Model.load(tmp_path / "went")
     assert model.spec.exact == before.spec.exact == (shape == "exact")
     assert {*model.labels} == {*before.labels, "new", "met"}
     assert [*model.labels].index("l620") != [*before.labels].index("l620")

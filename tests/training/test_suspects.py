@@ -172,7 +172,8 @@ def test_rows_of_a_group_are_judged_together(rng, tmp_path):
         counts = np.bincount(folds * K + data.array("y"), minlength=3 * K).reshape(3, K)
         assert set(groups.tolist()) == {-1}
         assert np.ptp(counts, axis=0).max() <= 1  # of each class
-    by = {**SMALL, "training": sm.TrainingOptions(epochs=1, hold_out_by="g")}
+    fixed = {"epochs": 1, "learning_rate": 0.5, "transform": "binary"}
+    by = {**SMALL, "training": sm.TrainingOptions(**fixed, hold_out_by="g")}
     out = tmp_path / "found.csv"
     found = sm.suspects(store, out=out, constraints=sm.Constraints(**HASHED), **by)
     with open(out, newline="") as file:
@@ -340,7 +341,9 @@ def noisy(rng, n=600):
 
 def test_fewer_rows_are_listed_than_are_possible(rng):
     x, y, wrong = noisy(rng)
-    options = {"folds": 2, "memory": "1GB", "training": sm.TrainingOptions(epochs=4)}
+    training = sm.TrainingOptions(epochs=4, learning_rate=0.1, transform="raw")
+    shape = sm.Constraints(parts={"whitening": "off", "fourier": "off", "closed_form": "off"})
+    options = {"folds": 2, "memory": "1GB", "training": training, "constraints": shape}
     all_of_them = sm.suspects(x, y, everything=True, **options)
     found = sm.suspects(x, y, **options)
     assert found.n_possible == len(all_of_them.rows) > 1.5 * len(found.rows)

@@ -122,6 +122,12 @@ def tiny(tmp_path, rng):
     return TinyData(tmp_path, rng)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Small data that all tests of a module read."""
+    return TinyData(tmp_path_factory.mktemp("shared"), np.random.default_rng(5))
+
+
 @pytest.fixture(autouse=True)
 def speed_of_the_reference(monkeypatch, tmp_path_factory):
     """Plans do not depend on what this machine's cache holds, and no test writes to it."""

@@ -8,13 +8,11 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.cli.main import main
 from streammach.training.run import RESULT
-from tests.builders import TinyData
 from tests.inputs.tables.builders import ROLES, rows_of, write
 
 COMMAND = [sys.executable, "-m", "streammach", "predict", "run", "-", "-k", "2"]
@@ -23,10 +21,9 @@ SMALL = ["--buckets", "4", "--repetitions", "3", "--epochs", "1", "--counts", "o
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("text"), np.random.default_rng(7))
-    tiny.text("a.vw", tiny.lines(200, 20))
-    return trained(tiny.folder, tiny.folder / "a.vw")
+def text(shared):
+    shared.text("a.vw", shared.lines(200, 20))
+    return trained(shared.folder, shared.folder / "a.vw")
 
 
 @pytest.fixture(scope="module")

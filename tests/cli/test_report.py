@@ -3,12 +3,10 @@
 import json
 import sys
 
-import numpy as np
 import pytest
 
 import streammach as sm
 from streammach.cli.main import main
-from tests.builders import TinyData
 from tests.cli.test_commands import run
 
 QUICK = ["--epochs", "1", "--learning-rate", "0.5", "--transform", "binary", "--threads", "1"]
@@ -16,13 +14,12 @@ SHAPE = ["--memory", "600MB", "--buckets", "4", "--repetitions", "3", "--counts"
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("cli"), np.random.default_rng(7))
-    train = tiny.store("train.zarr", n_rows=500, n_classes=30)
-    tiny.store("test.zarr", n_rows=150, n_classes=30, like=train)
-    out = str(tiny.folder / "run")
+def job(shared):
+    train = shared.store("train.zarr", n_rows=500, n_classes=30)
+    shared.store("test.zarr", n_rows=150, n_classes=30, like=train)
+    out = str(shared.folder / "run")
     assert main(["train", str(train), "--out", out, *SHAPE, *QUICK]) == 0
-    return tiny.folder
+    return shared.folder
 
 
 def test_report_writes_one_file_and_says_its_findings(job, capsys):

@@ -2,22 +2,19 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from streammach.cli.main import main
 from streammach.model.model import Model
 from streammach.prediction.predictor import Predictor
-from tests.builders import TinyData
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(shared):
     """A run of hashed models, one of a bucket for every class, one of counts alone, and rows."""
-    tiny = TinyData(tmp_path_factory.mktemp("decoding"), np.random.default_rng(5))
-    tiny.text("a.vw", tiny.lines(300, 40))
+    shared.text("a.vw", shared.lines(300, 40))
     with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(tiny.folder)
+        patched.chdir(shared.folder)
         assert main(["convert", "a.vw", "a.zarr"]) == 0
         for name, *shape in (
             ("run", "--buckets", "8", "--repetitions", "4", "--memory", "1GB", "--epochs", "1"),
@@ -27,7 +24,7 @@ def folder(tmp_path_factory):
             options = [*shape, "--learning-rate", "0.5", "--transform", "binary"]
             options += ["--progress", "none"]
             assert main(["train", "a.zarr", "--out", name, *options]) == 0
-    return tiny.folder
+    return shared.folder
 
 
 @pytest.fixture

@@ -30,18 +30,16 @@ from streammach.system.machine import (
     parse_size,
     training_budget,
 )
-from tests.builders import TinyData
 
 GB = 10**9
 TASKS = ("evaluate", "predict", "report")
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
-    tiny.text("a.vw", tiny.lines(400, 20))
-    tiny.text("new.vw", [f"new{line}" for line in tiny.lines(40, 4)])
-    return tiny.trained()
+def done(shared):
+    shared.text("a.vw", shared.lines(400, 20))
+    shared.text("new.vw", [f"new{line}" for line in shared.lines(40, 4)])
+    return shared.trained()
 
 
 @pytest.fixture

@@ -12,19 +12,18 @@ import streammach as sm
 from streammach.cli.main import main
 from streammach.inputs.source_options import SourceOptions
 from streammach.system.errors import DataError, UsageError
-from tests.builders import TinyData, names_in
+from tests.builders import names_in
 
 NAMES = ("a.tsv", "a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "a.jsonl.gz")
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("done"), np.random.default_rng(7))
-    lines = tiny.lines(300, 20)
-    tiny.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
+def done(shared):
+    lines = shared.lines(300, 20)
+    shared.text("a.vw", [f"{line.split()[0]} 1 t{i}|{line.split('|', 1)[1]}"
                        for i, line in enumerate(lines)])  # fmt: skip
-    tiny.text("b.vw", tiny.lines(30, 20))
-    return tiny.trained()
+    shared.text("b.vw", shared.lines(30, 20))
+    return shared.trained()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Predictions compile first, with the first rows, where the compiler has no room beside them."""
 
-import numpy as np
 import pytest
 
 import streammach as sm
@@ -11,19 +10,18 @@ from streammach.prediction.room import FIRST_ROWS, room_before
 from streammach.prediction.scorer_sum import ScorerSum
 from streammach.system.errors import BudgetError
 from streammach.system.machine import parse_size
-from tests.builders import TinyData, fit
+from tests.builders import fit
 
 MORE = 150_000_000
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(shared):
     """A run, and its store and text."""
-    tiny = TinyData(tmp_path_factory.mktemp("small"), np.random.default_rng(3))
-    store = tiny.store(n_rows=300, n_classes=12)
+    store = shared.store(n_rows=300, n_classes=12)
     plan = sm.plan(store, n_buckets=8, n_repetitions=3)
-    fit(store, tiny.folder / "run", plan, epochs=1, learning_rate=0.5, transform="binary")
-    return tiny.folder / "run", store, tiny.folder / "train.zarr.vw"
+    fit(store, shared.folder / "run", plan, epochs=1, learning_rate=0.5, transform="binary")
+    return shared.folder / "run", store, shared.folder / "train.zarr.vw"
 
 
 @pytest.mark.parametrize("measured", [True, False])

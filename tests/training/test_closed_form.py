@@ -14,7 +14,7 @@ from streammach.rows.label_lists import LabelLists
 from streammach.rows.transforms import transform_block
 from streammach.system.clock import Clock
 from streammach.system.errors import UsageError
-from tests.builders import TinyData, dense_block
+from tests.builders import dense_block
 
 SHORT = {"epochs": 1, "learning_rate": 0.003, "transform": "raw"}
 
@@ -28,10 +28,9 @@ def gaussian(tiny, n_rows, n_classes=30):
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("gaussian"), np.random.default_rng(3))
-    train = tiny.dense_store("train.zarr", *gaussian(tiny, 2000))
-    test = tiny.dense_store("test.zarr", *gaussian(tiny, 500), like=train)
+def stores(shared):
+    train = shared.dense_store("train.zarr", *gaussian(shared, 2000))
+    test = shared.dense_store("test.zarr", *gaussian(shared, 500), like=train)
     with sm.Dataset.open(train) as data:
         yield data, test
 

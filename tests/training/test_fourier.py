@@ -17,7 +17,7 @@ from streammach.rows.transforms import transform_block
 from streammach.system.errors import ModelError, UsageError
 from streammach.system.files.reading import crc32c
 from streammach.training.search import Search
-from tests.builders import TinyData, block_of, fit
+from tests.builders import block_of, fit
 
 D, CLASSES, PLACES, MORE = 6, 8, 8, 96
 SHORT = {"epochs": 4, "learning_rate": 0.02, "transform": "raw"}
@@ -39,10 +39,9 @@ def scattered(tiny, n_rows):
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("scattered"), np.random.default_rng(3))
-    train = tiny.dense_store("train.zarr", *scattered(tiny, 3000))
-    test = tiny.dense_store("test.zarr", *scattered(tiny, 500), like=train)
+def stores(shared):
+    train = shared.dense_store("train.zarr", *scattered(shared, 3000))
+    test = shared.dense_store("test.zarr", *scattered(shared, 500), like=train)
     with sm.Dataset.open(train) as data:
         yield data, test
 

@@ -15,7 +15,6 @@ from streammach.system.clock import Clock, TimeOver
 from streammach.training import trials
 from streammach.training.time_budget import FEWEST_ROWS, TimeBudget
 from streammach.training.trainer import Trainer
-from tests.builders import TinyData
 
 PLANNED = {"memory": "1GB", "n_buckets": 8, "n_repetitions": 6, "threads": 1, "counts": "off"}
 
@@ -43,9 +42,8 @@ class MadeClock:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("limits"), np.random.default_rng(3))
-    return tiny.store(n_rows=2500)
+def rows(shared):
+    return shared.store(n_rows=2500)
 
 
 @pytest.fixture

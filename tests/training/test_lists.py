@@ -17,18 +17,17 @@ from streammach.parts.counts import neighbour_fit
 from streammach.prediction import ranking
 from streammach.prediction.evaluate import evaluate
 from streammach.system.errors import UsageError
-from tests.builders import TinyData, fit, listed_lines, model_files
+from tests.builders import fit, listed_lines, model_files
 
 FIXED = {"epochs": 4, "learning_rate": 0.5, "transform": "binary"}
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    tiny = TinyData(tmp_path_factory.mktemp("lists"), rng)
-    train, test = tiny.folder / "train.zarr", tiny.folder / "test.zarr"
-    convert(tiny.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
-    convert(tiny.text("b.vw", listed_lines(rng, 300)), test, like=train)
+def stores(shared):
+    rng = shared.rng
+    train, test = shared.folder / "train.zarr", shared.folder / "test.zarr"
+    convert(shared.text("a.vw", listed_lines(rng, 1500)), train, multilabel="on")
+    convert(shared.text("b.vw", listed_lines(rng, 300)), test, like=train)
     return train, test
 
 

@@ -13,18 +13,17 @@ from streammach.planning.candidates import drop_excluded_parts
 from streammach.system.errors import MismatchError, UsageError
 from streammach.training.search import Search
 from streammach.training.trials import Trial, TrialRunner
-from tests.builders import TinyData, changed, fit, training_of
+from tests.builders import changed, fit, training_of
 
 CLASSES, FEATURES = 60, 16
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("losses"), np.random.default_rng(3))
-    means = tiny.rng.normal(size=(CLASSES, FEATURES))
+def data(shared):
+    means = shared.rng.normal(size=(CLASSES, FEATURES))
     labels = np.arange(1500) % CLASSES
-    x = means[labels] + 0.4 * tiny.rng.normal(size=(1500, FEATURES))
-    with sm.Dataset.open(tiny.dense_store("d.zarr", x, labels)) as opened:
+    x = means[labels] + 0.4 * shared.rng.normal(size=(1500, FEATURES))
+    with sm.Dataset.open(shared.dense_store("d.zarr", x, labels)) as opened:
         yield opened
 
 

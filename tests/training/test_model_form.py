@@ -20,15 +20,14 @@ from streammach.system.errors import UsageError
 from streammach.system.machine import parse_size
 from streammach.training.model_form import FormComparison, ModelForm, Verdict, choose
 from streammach.training.time_budget import MOST_ROWS
-from tests.builders import TinyData, block_of, fit
+from tests.builders import block_of, fit
 
 FIXED = {"epochs": 2, "learning_rate": 0.3, "transform": "binary"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("form"), np.random.default_rng(3))
-    with tiny.dataset(n_rows=2000, n_classes=120, namespace=True) as opened:
+def data(shared):
+    with shared.dataset(n_rows=2000, n_classes=120, namespace=True) as opened:
         yield opened
 
 

@@ -55,9 +55,8 @@ def rows_alike(tiny, name, n_rows=1500):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("parts"), np.random.default_rng(1))
-    return rows_alike(tiny, "train.zarr")
+def store(shared):
+    return rows_alike(shared, "train.zarr")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import streammach as sm
@@ -12,7 +11,6 @@ from streammach.planning.ledger import kernels
 from streammach.training import small_training
 from streammach.training.run import Run
 from streammach.training.small_training import BYTES, rehearsal, rehearse, train_few
-from tests.builders import TinyData
 
 
 @pytest.mark.parametrize(
@@ -44,9 +42,8 @@ def test_it_trains_a_model_of_the_kind_and_remembers_that(
 
 
 @pytest.fixture(scope="module")
-def facts(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("facts"), np.random.default_rng(3))
-    with tiny.dataset(n_rows=600, n_classes=40) as data:
+def facts(shared):
+    with shared.dataset(n_rows=600, n_classes=40) as data:
         return data.facts
 
 

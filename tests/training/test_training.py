@@ -24,8 +24,8 @@ from streammach.system.errors import (
 from streammach.system.files.folders import lock_file
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, read_settings
-from tests.builders import TinyData, held_out, model_files, stop_after
 from tests.builders import fit as train
+from tests.builders import held_out, model_files, stop_after
 
 
 def fit(data, out, *, plan=None, **options):
@@ -37,9 +37,8 @@ FIXED = {"epochs": 3, "learning_rate": 0.5, "transform": "binary"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("training"), np.random.default_rng(5))
-    with tiny.dataset(n_rows=900, n_classes=30, namespace=True) as opened:
+def data(shared):
+    with shared.dataset(n_rows=900, n_classes=30, namespace=True) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ from streammach.parts.whitening import part
 from streammach.parts.whitening.part import Spread, whitening_map
 from streammach.system.clock import Clock
 from streammach.training.search import Search
-from tests.builders import TinyData, fit, held_out, training_of
+from tests.builders import fit, held_out, training_of
 
 D, CLASSES = 12, 30
 SHORT = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
@@ -25,10 +25,9 @@ def stretched(tiny, n_rows):
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    tiny = TinyData(tmp_path_factory.mktemp("stretched"), np.random.default_rng(3))
-    train = tiny.dense_store("train.zarr", *stretched(tiny, 2000))
-    test = tiny.dense_store("test.zarr", *stretched(tiny, 500), like=train)
+def stores(shared):
+    train = shared.dense_store("train.zarr", *stretched(shared, 2000))
+    test = shared.dense_store("test.zarr", *stretched(shared, 500), like=train)
     with sm.Dataset.open(train) as data:
         yield data, test
 

@@ -68,6 +68,7 @@ def test_its_line_in_the_ledger_bounds_what_it_takes(listed, rng, monkeypatch):
         lists = LabelLists.of([rng.choice(k, j, replace=False) for j in np.arange(n) % 5])
         block, labels = block.with_labels(lists), (lists.n_labels, 4)
     sums, out, bias = (np.zeros(s, np.float32) for s in ((k, d), (d, k), k))
+    discriminant.Discriminant(np.zeros_like(sums)).add(block.part(0, 9))  # loads its kernels
     tracemalloc.start()
     found = discriminant.Discriminant(sums)
     found.add(block)

@@ -25,15 +25,14 @@ class Watcher:
         self.called.append((state.epoch, state.listed))
 
 
-@pytest.fixture
-def made(tiny, rng):
+@pytest.fixture(scope="module")
+def made(shared):
     """A plan and a run of rows with two labels, and their store."""
-    lines = [f"{'ab'[i % 2]} |x f{i % 2} n{rng.integers(5)}" for i in range(300)]
-    sm.convert(tiny.text("<b>.vw", lines), tiny.folder / "<b>.zarr")
-    data = sm.Dataset.open(tiny.folder / "<b>.zarr")
-    plan = sm.plan(data, n_buckets=2, n_repetitions=2, threads=1)
-    yield data, plan, fit(data, tiny.folder / "<i>run", plan, **FIXED)
-    data.close()
+    lines = [f"{'ab'[i % 2]} |x f{i % 2} n{shared.rng.integers(5)}" for i in range(300)]
+    sm.convert(shared.text("<b>.vw", lines), shared.folder / "<b>.zarr")
+    with sm.Dataset.open(shared.folder / "<b>.zarr") as data:
+        plan = sm.plan(data, n_buckets=2, n_repetitions=2, threads=1)
+        yield data, plan, fit(data, shared.folder / "<i>run", plan, **FIXED)
 
 
 def test_the_public_names_are_there_and_stay_there():

@@ -30,13 +30,8 @@ def reached(run, test, estimator=None):
 def test_counts_make_a_narrow_model_better(stores, tiny):
     data, test = stores
     told = []
-    run = fit(
-        data,
-        tiny.folder / "run",
-        narrow(data),
-        callbacks=[SimpleNamespace(on_message=told.append)],
-        **FIXED,
-    )
+    watch = SimpleNamespace(on_message=told.append)
+    run = fit(data, tiny.folder / "run", narrow(data), callbacks=[watch], **FIXED)
     assert run.model.estimator == "blend"
     both, alone = reached(run, test), reached(run, test, "logsum")
     assert both.estimator == "blend"

@@ -1,7 +1,11 @@
 """Small models of every kind of row, and services that answer from them."""
 
 import asyncio
+import contextlib
+import json
 import random
+import subprocess
+import sys
 import threading
 
 import httpx
@@ -43,6 +47,29 @@ class Client:
         transport = httpx.ASGITransport(self.app)
         async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
             return await client.request(method, path, **options)
+
+
+@contextlib.contextmanager
+def serving(*arguments):
+    """A service in a process of its own: what it printed, and the process."""
+    command = [sys.executable, "-m", "streammach", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--json", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield json.loads(line), process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ended(process, seconds=30):
+    _, story = process.communicate(timeout=seconds)
+    return process.returncode, story
 
 
 def fitted(folder, name, **options):
@@ -95,6 +122,15 @@ def runs(tmp_path_factory):
     convert(folder / "X.npy", folder / "matrix.zarr")
     names = ("words", "table", "text", "matrix")
     return {name: fitted(folder, name) for name in names}
+
+
+@pytest.fixture(scope="session")
+def port(runs):
+    """The port of a service in a process of its own, which has nothing to say."""
+    with serving(f"words={runs['words']}") as (found, process):
+        yield int(found["url"].rpartition(":")[2])
+        process.terminate()
+        assert ended(process) == (0, "")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from tests.frontends.serve.test_process import asked_once, ended, serving
+from tests.frontends.serve.test_process import asked_once
 
 pytestmark = pytest.mark.timeout(900)  # the first one may compile kernels
 
@@ -74,14 +74,6 @@ def answers(port, sent, *, stays):
             found += more
     heads = [part.split(b" ", 1)[0] for part in found.split(b"HTTP/1.1 ")[1:]]
     return [int(status) for status in heads], found
-
-
-@pytest.fixture(scope="module")
-def port(runs):
-    with serving(f"words={runs['words']}") as (found, process):
-        yield int(found["url"].rpartition(":")[2])
-        process.terminate()
-        assert ended(process) == (0, "")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -27,6 +27,9 @@ from streammach.system.clock import Clock
 from streammach.system.processes import StopSignals
 from streammach.training.trainer import Trainer
 
+# Parts of dense rows off: nothing of these is tried.
+NO_PARTS = {"whitening": "off", "fourier": "off", "closed_form": "off"}
+
 
 def random_rows(rng, n_rows, n_features, *, most=6, values="counts"):
     """CSR of random rows, an empty one among them where there is room for it."""

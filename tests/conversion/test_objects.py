@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import streammach as sm
 from streammach.inputs.tables.memory_objects import as_rows
 from streammach.system.errors import StreammachError
-from tests.builders import rows_by_name
+from tests.builders import NO_PARTS, rows_by_name
 
 pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
 dataset = pytest.importorskip("pyarrow.dataset")
@@ -35,7 +35,7 @@ FRAME = pd.DataFrame({
 })  # fmt: skip
 TEXTS = FRAME["title"].tolist()
 PLAN = {"epochs": 1, "n_buckets": 3, "n_repetitions": 1, "counts": "off", "threads": 1}
-PARTS = {"transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PARTS = {"transform": "raw", **NO_PARTS}
 SHORT = {**PLAN, **PARTS, "learning_rate": 0.5, "progress": "none"}
 
 

@@ -12,8 +12,11 @@ import pytest
 
 from streammach.frontends.serve.app import MAX_BODY
 from streammach.system.machine import parse_size
-from tests.frontends.serve.conftest import runs  # noqa: F401  (a fixture)
-from tests.frontends.serve.test_process import asked, connect, serving
+from tests.frontends.serve.conftest import (
+    runs,  # noqa: F401  (a fixture)
+    serving,
+)
+from tests.frontends.serve.test_process import asked, connect
 
 pytestmark = [pytest.mark.faults, pytest.mark.nightly, pytest.mark.timeout(900)]
 

@@ -9,10 +9,11 @@ import pytest
 import streammach as sm
 from streammach.options.annotated import TYPES
 from streammach.system.errors import StreammachError, UsageError
+from tests.builders import NO_PARTS
 
 SHAPE = {"n_buckets": 4, "n_repetitions": 2}
 SHORT = {"epochs": 1, "learning_rate": 0.5, "transform": "raw"}
-PARTS = {"counts": "off", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PARTS = {"counts": "off", **NO_PARTS}
 PLAIN = {**SHAPE, **SHORT, **PARTS, "threads": 1, "progress": "none"}
 ODD = [
     {"text": "2", "NaN": math.nan, "huge": 10**30},

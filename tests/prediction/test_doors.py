@@ -14,7 +14,7 @@ from streammach.cli.main import main
 from streammach.inputs.source_options import SourceOptions
 from streammach.options.training import TrainingOptions
 from streammach.system.errors import DataError, UsageError
-from tests.builders import rows_by_name
+from tests.builders import NO_PARTS, rows_by_name
 from tests.inputs.test_anndata import made as anndata_folder
 
 N_ROWS, N_COLUMNS, N_CLASSES = 600, 300, 12
@@ -192,7 +192,6 @@ def test_values_of_0_that_a_source_writes_are_none(matrix, tmp_path, rng):
     assert stores[0][1] == np.count_nonzero(x)
 
 
-PARTS = {"loss": "independent", "whitening": "off", "fourier": "off", "closed_form": "off"}
 TRUTH = {"values": bool, "lower": lambda v: str(v).lower(), "texts": str}
 
 
@@ -204,7 +203,8 @@ def test_a_truth_value_is_one_label_however_it_is_spelled(spelled, table, tmp_pa
     x = np.stack([truth, ~truth, rng.random(300)], axis=1).astype(np.float32)
     words = np.array([f"{'yes' if v else 'no'} w{i % 9}" for i, v in enumerate(truth.tolist())])
     options = {"n_buckets": 2, "n_repetitions": 2, "epochs": 2, "counts": "off", "threads": 1,
-               "learning_rate": 0.5, "transform": "raw", **PARTS}  # fmt: skip
+               "learning_rate": 0.5, "transform": "raw", "loss": "independent",
+               **NO_PARTS}  # fmt: skip
 
     def rows_of(spelling):
         labels = np.array([TRUTH[spelling](v) for v in truth.tolist()])

@@ -8,10 +8,9 @@ from streammach.conversion.convert import convert
 from streammach.parts.discriminant import part as closed_form
 from streammach.parts.fourier import part as fourier
 from streammach.prediction import ranking
-from tests.builders import TinyData, fit
+from tests.builders import NO_PARTS, TinyData, fit
 
 K, D = 20, 12
-OFF = {"whitening": "off", "closed_form": "off", "fourier": "off"}
 SHORT = {"epochs": 3, "learning_rate": 0.02, "transform": "raw"}
 
 
@@ -40,7 +39,7 @@ def stores(tmp_path_factory):
 
 
 def planned(data, **options):
-    return sm.plan(data, memory="1GB", **{**OFF, "threads": 1, **options})
+    return sm.plan(data, memory="1GB", **{**NO_PARTS, "threads": 1, **options})
 
 
 def reached(model, test):

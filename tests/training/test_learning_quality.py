@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 
 import streammach as sm
+from tests.builders import NO_PARTS
 
 datasets = pytest.importorskip("sklearn.datasets")
 
 FIXED = {"epochs": 5, "learning_rate": 0.3, "transform": "l2", "threads": 1}  # nothing is searched
-DENSE = {**FIXED, "transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
+DENSE = {**FIXED, "transform": "raw", **NO_PARTS}
 HASHED = {**FIXED, "n_buckets": 4, "n_repetitions": 10}
 
 

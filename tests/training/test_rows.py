@@ -12,11 +12,11 @@ import scipy.sparse
 import streammach as sm
 from streammach.conversion.memory_rows import MemoryRows
 from streammach.system.errors import BudgetError, DataError, Interrupted, MismatchError, UsageError
-from tests.builders import Stop, fit
+from tests.builders import NO_PARTS, Stop, fit
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
-PARTS = {"loss": "independent", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PARTS = {"loss": "independent", **NO_PARTS}
 PLAIN = {"epochs": 3, "transform": "raw", "learning_rate": 0.05, **PARTS}
 
 

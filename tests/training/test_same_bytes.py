@@ -23,13 +23,12 @@ from streammach.system.errors import DivergedError, Interrupted, UsageError
 from streammach.system.files import folders
 from streammach.system.files.writing import Writer
 from streammach.training.model_form import FormComparison
-from tests.builders import Stop, TinyData, listed_lines, model_files
+from tests.builders import NO_PARTS, Stop, TinyData, listed_lines, model_files
 
 HASHED = {"n_buckets": 4, "n_repetitions": 4}
 PLAIN = {**HASHED, "counts": "off"}
 FIXED = {"epochs": 3, "learning_rate": 0.05, "transform": "binary"}
 DENSE = {"epochs": 2, "learning_rate": 0.01, "transform": "raw"}
-NONE = {"whitening": "off", "closed_form": "off", "fourier": "off"}
 KINDS = {
     "hashed": ("rows", HASHED, {"epochs": 2}),
     "alone": ("rows", {"n_repetitions": 0}, {"epochs": 2}),
@@ -47,10 +46,10 @@ KINDS = {
         {**FIXED, "label_loss": "logistic", "learning_rate": 1},
     ),
     "joint lists": ("lists", {**PLAIN, "loss": "joint"}, FIXED),
-    "joint": ("dense", {**HASHED, **NONE, "loss": "joint", "threads": 2}, DENSE),
-    "closed form": ("dense", {**NONE, "closed_form": "on"}, DENSE),
-    "whitened": ("dense", {**NONE, "whitening": "on"}, DENSE),
-    "cosines": ("dense", {**NONE, "fourier": "on"}, DENSE),
+    "joint": ("dense", {**HASHED, **NO_PARTS, "loss": "joint", "threads": 2}, DENSE),
+    "closed form": ("dense", {**NO_PARTS, "closed_form": "on"}, DENSE),
+    "whitened": ("dense", {**NO_PARTS, "whitening": "on"}, DENSE),
+    "cosines": ("dense", {**NO_PARTS, "fourier": "on"}, DENSE),
 }  # fmt: skip
 STAGES = {
     "hashed": [

@@ -19,7 +19,7 @@ from streammach.store.holdout import copy_rows, row_folds
 from streammach.system.errors import Interrupted, UsageError
 from streammach.system.machine import MemoryLimit
 from streammach.training import out_of_fold
-from tests.builders import Stop
+from tests.builders import NO_PARTS, Stop
 
 K = 12
 SMALL = {
@@ -342,7 +342,7 @@ def noisy(rng, n=600):
 def test_fewer_rows_are_listed_than_are_possible(rng):
     x, y, wrong = noisy(rng)
     training = sm.TrainingOptions(epochs=4, learning_rate=0.1, transform="raw")
-    shape = sm.Constraints(parts={"whitening": "off", "fourier": "off", "closed_form": "off"})
+    shape = sm.Constraints(parts=NO_PARTS)
     options = {"folds": 2, "memory": "1GB", "training": training, "constraints": shape}
     all_of_them = sm.suspects(x, y, everything=True, **options)
     found = sm.suspects(x, y, **options)

@@ -24,8 +24,8 @@ from streammach.system.errors import (
 from streammach.system.files.folders import lock_file
 from streammach.training.callbacks import EarlyStopping
 from streammach.training.run import SETTINGS, read_settings
+from tests.builders import NO_PARTS, held_out, model_files, stop_after
 from tests.builders import fit as train
-from tests.builders import held_out, model_files, stop_after
 
 
 def fit(data, out, *, plan=None, **options):
@@ -91,8 +91,7 @@ def test_held_out_rows_are_known_by_what_they_are(rng, tmp_path, monkeypatch):
     def train(out, held_out=pairs[0], **how):
         return sm.train(
             x[:200], y[:200], validation=held_out, out=tmp_path / out, threads=1, memory="1GB",
-            n_buckets=3, n_repetitions=2, **FIXED, whitening="off", fourier="off",
-            closed_form="off", **how,
+            n_buckets=3, n_repetitions=2, **FIXED, **NO_PARTS, **how,
         )  # fmt: skip
 
     with pytest.raises(Interrupted):

@@ -17,12 +17,10 @@ from sklearn.preprocessing import StandardScaler
 import streammach as sm
 from streammach.conversion.memory_rows import MemoryRows
 from streammach.system.errors import BudgetError, ModelError, UsageError
+from tests.builders import NO_PARTS
 
 MACHClassifier = sm.MACHClassifier
-PARTS = {
-    "transform": "raw", "loss": "independent", "whitening": "off", "fourier": "off",
-    "closed_form": "off",
-}  # fmt: skip
+PARTS = {"transform": "raw", "loss": "independent", **NO_PARTS}
 # Nothing is searched.
 EXACT = {"epochs": 5, "learning_rate": 0.1, "n_jobs": 1, "options": {**PARTS, "counts": "off"}}
 SETS = {**EXACT, "epochs": 20, "options": {**EXACT["options"], "label_loss": "logistic"}}

@@ -10,6 +10,7 @@ pytest.importorskip("sklearn")
 
 import streammach as sm  # noqa: E402
 from streammach.system.errors import UsageError  # noqa: E402
+from tests.builders import NO_PARTS  # noqa: E402
 
 N, K = 240, 6
 # Parameters of the estimator, and what the same is called for a training.
@@ -21,7 +22,7 @@ OPTIONS = {
                {"seed": 3, "counts": "off", "held_out_rows": 40}),
     "threads": ({"n_jobs": 1, "hold_out_by": "random"}, {"threads": 1, "hold_out_by": "random"}),
 }  # fmt: skip
-PARTS = {"transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PARTS = {"transform": "raw", **NO_PARTS}
 OWN = {"random_state", "options", "n_jobs", "hold_out_by"}
 
 

@@ -9,9 +9,10 @@ import scipy.sparse
 
 from streammach.frontends.sklearn.classifier import MACHClassifier
 from streammach.system.errors import BudgetError, UsageError
+from tests.builders import NO_PARTS
 
 SMALL = {"batch_size": 32, "n_buckets": 16, "n_repetitions": 6}
-PARTS = {"transform": "raw", "whitening": "off", "fourier": "off", "closed_form": "off"}
+PARTS = {"transform": "raw", **NO_PARTS}
 FIXED = {"learning_rate": 0.1, "options": {**PARTS, "counts": "off"}}  # nothing is searched
 
 

@@ -17,7 +17,6 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from streammach.cli.main import main
@@ -129,12 +128,10 @@ def typed(command):
 @contextlib.contextmanager
 def apart_from_pytest():
     """Commands in this process count neither its time nor the memory that it held before."""
-    found = SimpleNamespace(rss=PROCESS_BYTES)
-    process = SimpleNamespace(Process=lambda: SimpleNamespace(memory_info=lambda: found))
     with (
         patch.object(Clock, "of_process", Clock),
         patch.object(folder, "resident_bytes", lambda: PROCESS_BYTES),
-        patch.object(build, "psutil", process),
+        patch.object(build, "resident_bytes", lambda: PROCESS_BYTES),
     ):
         yield
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import compress, groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from streammach.inputs.label_arrays import label_name
 from streammach.inputs.tables.frame import kinds_of_characters, normalize
 from streammach.inputs.tokenizers import changes_of
 from streammach.options.recipe import Recipe
-from streammach.rows.names import MAX_NAME, ClassNames, Names, Words
+from streammach.rows.names import MAX_NAME, ClassNames, NameIndex, Names, Words
 from streammach.rows.texts import Texts
 from streammach.system.errors import BudgetError, DataError, UsageError, clean, type_name
 from streammach.system.files.raw_text import numbered_lines
@@ -63,8 +63,12 @@ def splitter(recipe: Recipe | None) -> Words:
     return words
 
 
-def read_label_names(source: NamesOfLabels, language: str | None = None) -> LabelNames:
+def read_label_names(
+    source: NamesOfLabels, language: str | None = None, known: Names | None = None
+) -> LabelNames:
     """Return the names in a file or a mapping; of SKOS those of languages, if some are named.
+
+    Those of lines of a file are of known labels alone, if these are given.
 
     A file has a line for each label: label, a tab, its name, perhaps a tab and a further name, and
     so on; a URI may stand in angle brackets. If its first line has no tab, each line is the name of
@@ -83,18 +87,22 @@ def read_label_names(source: NamesOfLabels, language: str | None = None) -> Labe
     if language is not None:
         what = "a language is chosen of names in SKOS: --label-language"
         raise UsageError(what, path=path, hint="Leave it out, or give a vocabulary in Turtle.")
-    return _collect(entries_in(path), path)
+    return _collect(entries_in(path), path, known)
 
 
-def _collect(pieces: Iterable[list[Entry]], path: Path) -> LabelNames:
-    """Return the entries of all pieces, or raise BudgetError."""
+def _collect(pieces: Iterable[list[Entry]], path: Path, known: Names | None = None) -> LabelNames:
+    """Return the entries of all pieces, perhaps of known labels alone, or raise BudgetError."""
     parts, n_bytes = list[tuple[Texts, Texts]](), 0
+    index = None if known is None else known.index()
     for entries in pieces:
         for line, label, _ in entries:
             if not 0 < len(bare_label(label)) <= MAX_NAME:
                 what = f"'{clean(label, 40)}' has no byte, or more than {MAX_NAME:,}: --label-names"
                 raise DataError(what, path=path, line=line)
         pairs = [(label, name) for _, label, names in entries for name in names]
+        if known is not None:
+            there = find_labels(known, Names.of([label for label, _ in pairs]), index) >= 0
+            pairs = list(compress(pairs, there))
         parts.append((Texts.of(a for a, _ in pairs), Texts.of(b for _, b in pairs)))
         n_bytes += sum(len(one.data) for one in parts[-1])
         if n_bytes > MOST_BYTES:
@@ -179,12 +187,12 @@ def _entries_in_skos(path: Path, language: str | None) -> list[Entry]:
     return [(None, uri.encode(), names) for uri, names in sorted(found.items())]
 
 
-def find_labels(known: Names, labels: Names) -> NDArray[np.int32]:
+def find_labels(known: Names, labels: Names, index: NameIndex | None = None) -> NDArray[np.int32]:
     """Return the ids of labels of names among known ones, perhaps without the brackets of a URI.
 
     -1 stands for one that is not known: int32 (n,).
     """
-    index = known.index()
+    index = index or known.index()
     ids, raws = known.labels_of(labels, index), labels.raws(np.arange(len(labels)))
     left = [i for i in np.flatnonzero(ids < 0).tolist() if raws[i].startswith(b"<")]
     ids[left] = index.ids([bare_label(raws[i]) for i in left])

@@ -91,7 +91,7 @@ def entitle(
     What the model does not know is left out; raises UsageError if it knows no label, and
     BudgetError if titles take more than so many bytes.
     """
-    names, k = read_label_names(path), model.spec.n_classes
+    names, k = read_label_names(path, known=model.labels), model.spec.n_classes
     ids = find_labels(model.labels, names.labels)
     says = ids if model.says is None else np.where(ids < 0, -1, model.says[ids])
     # The title of a merged label is none where the other one has a title.

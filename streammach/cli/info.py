@@ -124,13 +124,9 @@ def _of_model(path: Path) -> tuple[Document, Lines]:
 
     model = Model.load(path)
     document = {
-        "kind": "model",
-        "path": str(path),
-        **_describe_shape(model.spec),
-        "weights": model.width,
-        "pairs": model.n_pairs,
-        **_describe_ranking(model, path),
-    }
+        "kind": "model", "path": str(path), **_describe_shape(model.spec),
+        "weights": model.width, "pairs": model.n_pairs, **_describe_ranking(model, path),
+    }  # fmt: skip
     return document, model_lines(model, path)
 
 

@@ -192,10 +192,11 @@ def find_labels(known: Names, labels: Names, index: NameIndex | None = None) -> 
 
     -1 stands for one that is not known: int32 (n,).
     """
-    index = index or known.index()
-    ids, raws = known.labels_of(labels, index), labels.raws(np.arange(len(labels)))
-    left = [i for i in np.flatnonzero(ids < 0).tolist() if raws[i].startswith(b"<")]
-    ids[left] = index.ids([bare_label(raws[i]) for i in left])
+    index = known.index() if index is None else index
+    ids = known.labels_of(labels, index)
+    left = np.flatnonzero(ids < 0)
+    left = left[labels.data[labels.offsets[left]] == ord("<")]
+    ids[left] = index.ids([bare_label(raw) for raw in labels.raws(left)])
     return ids
 
 

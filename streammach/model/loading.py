@@ -85,14 +85,14 @@ def decode_arrays(document: Document, arrays: Arrays) -> None:
         inside = says.min() >= -1 and 0 <= says.max() < len(says)
         if not inside or (says[says] != says)[says >= 0].any():
             raise ValueError("the labels by which classes are said are wrong")
-    if not TrainedColumns(document.n_columns, arrays.get(COLUMNS)).sound():
+    if not TrainedColumns(document.n_columns, arrays.get(COLUMNS)).is_sound():
         raise ValueError("the columns of features are wrong")
 
 
 def names_in(which: str, kind: str, arrays: Arrays) -> Names:
     """Return the names of labels or features, or raise ValueError."""
     names = Names(arrays[f"{which}_offsets"], arrays[f"{which}_bytes"], kind)
-    if not names.sound():
+    if not names.is_sound():
         raise ValueError(f"the {which}s' names are wrong")
     return names
 

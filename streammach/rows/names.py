@@ -92,7 +92,7 @@ class Names(Texts):
         both = Texts.concat([self, more])
         return Names(both.offsets, both.data, kind_of(both.offsets, both.data))
 
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Return whether a list from a file has names within the bytes, of its kind, not long."""
         offsets, n_bytes = self.offsets, len(self.data)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != n_bytes:
@@ -289,7 +289,7 @@ class TrainedColumns:
     # no names, and features are named by their numbers
     positions: NDArray[np.int32] | None = None
 
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Return whether features have columns that there are, and no two the same one."""
         if self.positions is None:
             return True

@@ -368,7 +368,7 @@ class Dataset(StoredRows, Reported, AbstractContextManager["Dataset"]):
     def _names(self, group: str) -> Names:
         kind = kind_of_names(self.path, group, self._documents)
         names = Names(self.array(f"{group}/offsets"), self.array(f"{group}/bytes"), kind)
-        if not names.sound():
+        if not names.is_sound():
             raise damage_error(self.path, f"the names of {group} are wrong")
         return names
 

@@ -179,7 +179,7 @@ def check_columns(
 ) -> TrainedColumns:
     """Return the n columns that features came from, by their numbers or names; or StoreError."""
     found = TrainedColumns(n, positions)
-    if not found.sound():
+    if not found.is_sound():
         raise damage_error(path, "the columns of features are wrong")
     if positions is None and features is not None and not _numbers_below(features, n):
         raise damage_error(path, "features are not the numbers of columns")

@@ -235,12 +235,12 @@ def _new_rows(data: Dataset, n_known: int) -> tuple[NDArray[np.bool_], NDArray[n
 def begin_from_start(training: Training, start: Start) -> None:
     """Let a backend begin from the weights of another model."""
     arrays, model, data = training.backend.arrays(), start.model, training.dataset
-    n_known = start.n_known if model.spec.exact else model.spec.n_columns
-    raised = begin_from(arrays, model, data.features, n_known)
+    n_columns = start.n_known if model.spec.exact else model.spec.n_columns
+    raised = begin_from(arrays, model, data.features, n_columns)
     one_label = model.spec.exact and not (data.listed or model.dense)
     if one_label and training.excluded is not None and start.training is not None:
         rows = masked_rows(data, training.new & ~training.excluded)
-        begin_classes(arrays["weights"], raised, rows, data.label_counts, n_known)
+        begin_classes(arrays["weights"], raised, rows, data.label_counts, n_columns)
 
 
 def begin_from(

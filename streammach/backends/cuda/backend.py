@@ -57,11 +57,9 @@ class CudaBackend(Ranked):
             "weights": np.zeros((spec.n_hashed_features, spec.n_columns), np.float32),
             "bias": np.zeros(spec.n_columns, np.float32),
         }
-        more = (
-            RowMap(projection=np.asarray(weights["projection"]))
-            if "projection" in weights
-            else None
-        )
+        more = None
+        if "projection" in weights:
+            more = RowMap(projection=np.asarray(weights["projection"]))
         self._scale = np.asarray(weights["scale"]) if "scale" in weights else None
         self._host: Host = {name: weights[name] for name in ("weights", "bias")}
         self._ahead = False  # whether the device holds newer numbers than the host

@@ -23,7 +23,7 @@ from streammach.options.types import Count
 from streammach.parts.counts import saved
 from streammach.parts.counts.count_bytes import LABEL_BYTES, WEIGHT_BYTES, pair_room
 from streammach.parts.counts.fitting import Fitted, Fitting
-from streammach.parts.counts.group_fit import groupings, in_order, start_weights
+from streammach.parts.counts.group_fit import groupings, in_order, start_weights, usual_weights
 from streammach.parts.counts.group_kernels import CandidateFeatures
 from streammach.parts.counts.labels import LEARNT, learn_from
 from streammach.parts.counts.saved import SavedCounts
@@ -92,7 +92,7 @@ class CountLearner:
         """Return counts with the best weights that there is time for."""
         self._training.begin_stage(COUNTING)
         table = self._count_rows()
-        started = start_weights(np.zeros(table.n_features, np.int32))
+        started = usual_weights(table.n_features)
         if self._fitting.n_fit < MIN_FIT_ROWS:
             why = f"counts weighed as usual: {self._fitting.n_fit:,} held-out rows are too few"
             metrics = self._fitting.measure(table, started, self._fitting.rows)
@@ -169,7 +169,7 @@ class CountLearner:
             return None
         limited = self._clock.limited or self._options.fit_rows is not None
         if self._fitting.n_fit < MIN_FIT_ROWS or limited:
-            return start_weights(np.zeros(facts.n_features, np.int32))
+            return usual_weights(facts.n_features)
         pairs = facts.nnz * max(facts.n_labels, facts.n_rows) // facts.n_rows  # repeats counted
         n_rows = max(1, facts.n_rows * room // pairs)
         some = self._count(None, n_rows)
@@ -188,7 +188,7 @@ class CountLearner:
         began = time.monotonic()
         table = self._count(self._gain_model())
         if time.monotonic() - began >= LEAST_SECONDS:
-            start = start_weights(np.zeros(table.n_features, np.int32))
+            start = usual_weights(table.n_features)
             nothing = Fitted.of(start, HeldOutMetrics(0.0, 0.0))
             counted = SavedCounts(table=table, start=start, grouped=nothing, learnt=nothing)
             findings.write(lambda: saved.save(counted, place, identity))
@@ -214,7 +214,7 @@ class CountLearner:
             table = count_for_model(gain_model)
         except OverflowError:  # six standard errors above the store's estimate, or a false one
             self._training.report("the store holds more pairs than it says")
-            gain_model = start_weights(np.zeros(facts.n_features, np.int32))
+            gain_model = usual_weights(facts.n_features)
             table = count_for_model(gain_model)
         if self._dataset.label_names is not None:
             table.class_rows[self._dataset.label_counts == 0] = -1

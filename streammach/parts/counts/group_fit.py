@@ -56,6 +56,11 @@ def start_weights(group: NDArray[np.int32]) -> GroupWeights:
     )  # fmt: skip
 
 
+def usual_weights(n_features: int) -> GroupWeights:
+    """Return what features usually weigh, where nothing was fitted: all are one group."""
+    return start_weights(np.zeros(n_features, np.int32))
+
+
 def fit_groups(
     found: CandidateFeatures, start: GroupWeights, *, hashed: bool, learnt: bool, workers: Workers
 ) -> GroupWeights:

@@ -34,7 +34,7 @@ from streammach.parts.counts.count_learner import (
     StageRows,
 )
 from streammach.parts.counts.fitting import TILT_ROWS, Fitted
-from streammach.parts.counts.group_fit import NAMESPACES, start_weights
+from streammach.parts.counts.group_fit import NAMESPACES, usual_weights
 from streammach.parts.counts.saved import SavedCounts
 from streammach.prediction.metrics import MOST
 from streammach.prediction.ranking import largest_discount
@@ -71,7 +71,7 @@ class WarmCountLearner(CountLearner):
         mask = np.zeros(data.n_rows, np.bool_) if held is None else held
         fits = self._max_pairs >= pair_room(data.facts)
         self._mask = mask | training.new if fits else mask
-        table = self._count(None if fits else start_weights(np.zeros(data.n_features, np.int32)))
+        table = self._count(None if fits else usual_weights(data.n_features))
         n_known = training.n_known
         weights = as_before(table, model, data.features, n_known)
         for rows in masked_rows(data, training.new & ~mask) if fits else ():
